@@ -199,6 +199,7 @@ class _ClaudeCode(ConversationReader):
             "workspace": PurePath(a_text(self.data.get("cwd"))).name,
             "channel": SOURCE,
             "title": title,
+            "title_is_chosen": not is_side and bool(self.titles.get("custom-title")),
             "model": self.model if self.model.startswith("claude") else None,
             "created_at": self.ends[0] if self.ends else None,
             "last_active_at": self.ends[-1] if self.ends else None,

@@ -255,6 +255,7 @@ def _session(session: str, row: Object) -> Object:
         "workspace": Path(folder).name,
         "channel": "loom",
         "title": title if isinstance(title, str) else None,
+        "title_is_chosen": False,  # The state does not say who made it.
         "model": row.pop("model_name", None),
         "system_prompt": row.pop("system_prompt", None),
         "created_at": row.pop("started_at", None),

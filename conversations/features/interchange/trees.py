@@ -223,7 +223,9 @@ class ConversationReader:
 
         Return that node's index and a digest of its content, or None if no node differs. ``ends``
         is filled with the number of each node's last turn."""
-        line: Object = {"type": "session", "uuid": str(path.uuid)} | self.header(path)
+        # Other programs let their models write titles, and most do not say who wrote one.
+        line: Object = {"type": "session", "uuid": str(path.uuid), "title_is_chosen": False}
+        line |= self.header(path)
         if path.number:
             line["parent"] = str(path.parent)
             if self.is_branch(path):

@@ -35,7 +35,7 @@ from conversations.domain.events import Fallback, Payload
 from conversations.domain.messages import Message, say
 from conversations.domain.text import storable
 from conversations.domain.turns import ASSISTANT, USER
-from conversations.models import Attachment, ChatEvent, Session, Turn, Workspace
+from conversations.models import Attachment, ChatEvent, Run, Session, Turn, Workspace
 from conversations.rendering.messages import mark_text
 from conversations.rendering.rows import (
     RowPosition,
@@ -285,6 +285,10 @@ def shows_title(link: ShareLink) -> bool:
     if message is not None:
         source_turns.append(message.number)
     if message is None or session.title != make_title(message.content):
+        # A model is asked for a title only after a run of the first message. Without such a run,
+        # the title was imported, and may be made from any turns.
+        if not Run.objects.filter(session=session.pk, user_turn=1).exists():
+            return False
         answer = turns_with_text.filter(role=ASSISTANT).values_list("number", flat=True).first()
         source_turns.append(answer or 1)
     return max(source_turns) <= link.to_turn and not any(

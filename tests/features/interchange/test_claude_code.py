@@ -107,6 +107,23 @@ def test_an_edited_prompt_creates_a_fork(importing: Importing) -> None:
     assert (branch.parent, branch.fork_turn) == (main(), 5)
 
 
+@pytest.mark.parametrize(
+    ("told", "title", "is_chosen"),
+    [
+        ([], "Labels for the beds", False),
+        ([{"type": "ai-title", "aiTitle": "Beds"}], "Beds", False),
+        ([{"type": "custom-title", "customTitle": "Herbs"}], "Herbs", True),
+    ],
+)
+def test_only_a_title_that_a_person_gave_counts_as_chosen(
+    importing: Importing, told: list[dict[str, Any]], title: str, is_chosen: bool
+) -> None:
+    importing.lines(*lines(), *told)
+    assert (main().title, main().title_is_chosen) == (title, is_chosen)
+    chain = Session.objects.get(title="Side chain: Write labels")
+    assert not chain.title_is_chosen
+
+
 def test_a_side_chain_becomes_a_separate_session(importing: Importing) -> None:
     importing.text(text())
     chain = Session.objects.get(title="Side chain: Write labels")

@@ -125,6 +125,7 @@ def test_a_journalled_session_replays_as_it_was_seen(
     assert words_of(session) == SAID
     assert rows_of(session) == [f"seq:{seq}" for seq in range(1, 6)]
     assert (session.title, session.model, session.channel) == ("The garden", "m-1", "loom")
+    assert not session.title_is_chosen
     assert session.system_prompt == "Be kind."
     assert session.created_at.isoformat() == "2026-02-28T09:00:00+00:00"
     kept = json.loads(session.metadata)

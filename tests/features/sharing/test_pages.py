@@ -25,7 +25,7 @@ from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCa
 from conversations.domain.turns import NewTurn
 from conversations.features.sharing import service
 from conversations.features.sharing.models import ShareLink
-from conversations.models import AuditEntry, Session
+from conversations.models import AuditEntry, Run, Session
 from tests.archive.files import image_bytes, send_file
 from tests.features.sharing.matrix import SHARE
 from tests.web.conftest import browser_of, say
@@ -141,6 +141,11 @@ def test_a_title_from_a_replaced_message_is_no_longer_shown(session: Session, us
 def test_a_title_from_an_answer_is_shown_only_with_the_answer(session: Session, user: User) -> None:
     say(session, "What is in the letter?", "It dismisses Bob.")
     save_title(session.pk, title="Dismissal of Bob")
+    # Without a run of the first message, another program made the title, perhaps of other turns.
+    assert "Dismissal" not in visit(share(session, user))
+    Run.objects.create(
+        session=session, user_turn=1, client_id="1", state="completed", created_at=timezone.now()
+    )
     session = get_session(session.uuid)
     assert "Dismissal" not in visit(share(session, user, to_turn=1))
     link = share(session, user)
