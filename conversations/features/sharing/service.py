@@ -361,6 +361,10 @@ def _render(
         "file_url": "",
         "decision_html": "",
     }
+    if isinstance(payload, events.ToolCallStarted):
+        # A page updates the state of a call while it is open. Here it would stay "Waiting" if the
+        # result is not part of the link.
+        extra["state"] = ("", "")
     if "blocks" in extra:
         extra["blocks"] = [block | {"more_url": ""} for block in extra["blocks"]]
     inside = f"/s/{place.session}/attachments/"

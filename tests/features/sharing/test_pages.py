@@ -116,6 +116,12 @@ def test_thinking_and_tools_are_shown_only_if_chosen(talk: Session, user: User) 
         assert text in html
 
 
+def test_a_call_whose_result_is_not_shared_is_not_called_waiting(talk: Session, user: User) -> None:
+    html = visit(share(talk, user, to_turn=4, with_tools=True))
+    assert "hidden/path.txt" in html
+    assert "Waiting" not in html
+
+
 @pytest.mark.parametrize("with_tools", [False, True])
 def test_a_shared_page_has_no_links_into_the_product(
     talk: Session, user: User, with_tools: bool
