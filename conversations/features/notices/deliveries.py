@@ -115,12 +115,9 @@ def _people_of(run_pk: int) -> list[int]:
 
 def _enqueue(run: Run, people: Iterable[int], *, event: str, subject: UUID) -> None:
     notified = Notice.objects.filter(subject=subject).values("user")
-    choices = NoticeChoice.objects.filter(user__in=people, **{event: True}).exclude(
-        user__in=notified
-    )
-    muted = MutedSession.objects.filter(user=OuterRef("user"), session=run.session_id)
+    choices = _choices_of(event, session_pk=run.session_id).filter(user__in=people)
     now = timezone.now()
-    for choice in choices.exclude(Exists(muted)).select_related("user"):
+    for choice in choices.exclude(user__in=notified):
         notice = Notice.objects.create(
             user=choice.user,
             session=run.session,
@@ -133,9 +130,20 @@ def _enqueue(run: Run, people: Iterable[int], *, event: str, subject: UUID) -> N
             NoticeMessage(notice=notice, subscription=subscription, next_at=now)
             for subscription in list_subscriptions(choice.user_id)
         ]
-        if choice.by_email and choice.user.email:
+        if _wants_email(choice):
             messages.append(NoticeMessage(notice=notice, next_at=now + EMAIL_DELAY))
         NoticeMessage.objects.bulk_create(messages)
+
+
+def _choices_of(event: str, *, session_pk: int) -> QuerySet[NoticeChoice]:
+    """Return the choices of all people who want notices of this event of the session."""
+    muted = MutedSession.objects.filter(user=OuterRef("user"), session=session_pk)
+    choices = NoticeChoice.objects.filter(**{event: True}).exclude(Exists(muted))
+    return choices.select_related("user")
+
+
+def _wants_email(choice: NoticeChoice) -> bool:
+    return choice.by_email and bool(choice.user.email)
 
 
 # Sending.
@@ -204,21 +212,22 @@ def is_wanted(notice: Notice, *, message: NoticeMessage) -> bool:
         and notice.created_at > timezone.now() - MAX_NOTICE_AGE
         and notice.user.is_active
         and (subscription is None or is_signed_in(subscription))
-        and may_receive(notice)
+        and may_receive(notice, by_email=subscription is None)
         and is_news(notice)
     )
 
 
-def may_receive(notice: Notice) -> bool:
-    """Return whether the person is a member of the workspace and has not muted the session.
+def may_receive(notice: Notice, *, by_email: bool) -> bool:
+    """Return whether the person is a member of the workspace and still wants such notices.
 
     Reviewers get no notices, because the audit log has to record everything that they read, and a
     notice is not recorded.
     """
     if rights.role_of(notice.session.workspace, notice.user_id) is None:
         return False
-    muted = MutedSession.objects.filter(user=notice.user_id, session=notice.session_id)
-    return not muted.exists()
+    choices = _choices_of(notice.event, session_pk=notice.session_id)
+    choice = choices.filter(user=notice.user_id).first()
+    return choice is not None and (not by_email or _wants_email(choice))
 
 
 def is_news(notice: Notice) -> bool:
@@ -306,7 +315,7 @@ def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
     wanted = [
         message
         for message in rows.order_by("-pk")[: 2 * MAX_SHOWN_NOTICES]
-        if may_receive(message.notice) and is_news(message.notice)
+        if may_receive(message.notice, by_email=False) and is_news(message.notice)
     ]
     new = [message.notice for message in wanted if message.shown_at is None]
     # The browser asks for all notices after any push, so leave out those that have to wait.

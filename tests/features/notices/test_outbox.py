@@ -152,6 +152,29 @@ def test_messages_of_a_muted_session_are_dropped(
     assert Notice.objects.count() == 1
 
 
+@pytest.mark.parametrize(
+    ("turned_off", "left"),
+    [("asks", []), ("by_email", ["push"]), ("finished", ["push", "e-mail"])],
+)
+def test_what_was_turned_off_meanwhile_is_not_sent_or_shown(
+    turned_off: str,
+    left: list[str],
+    session: Session,
+    user: User,
+    subscription: PushSubscription,
+) -> None:
+    user.email = "ann@example.org"
+    user.save()
+    NoticeChoice.objects.update(by_email=True)
+    leave_question(session)
+    NoticeChoice.objects.update(**{turned_off: False})
+    waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+    assert [len(waiting.new), len(waiting.still)] == [int("push" in left)] * 2
+    claimed = claim(timezone.now() + deliveries.EMAIL_DELAY)
+    assert {"push" if one.subscription else "e-mail" for one in claimed} == set(left)
+    assert states().count(DROPPED) == 2 - len(left)
+
+
 def test_the_message_about_a_decided_question_is_dropped(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
