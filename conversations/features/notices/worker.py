@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 ATTEMPT_TIMEOUT_SECONDS = 10.0  # less than a claim holds (deliveries.LEASE)
 
+# How long a stop waits for the mail server, so that an e-mail that it accepts is not sent again.
+EMAIL_STOP_SECONDS = 10.0
+
 USER_AGENT = "Loom-Web (notices)"
 
 GONE = (404, 410)  # a push service's status for a subscription that has ended
@@ -57,6 +60,19 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
 
     def receiver_of(self, message: NoticeMessage) -> int | None:
         return message.subscription_id
+
+    async def send(self, message: NoticeMessage) -> None:
+        if message.subscription is not None:
+            await super().send(message)
+            return
+        sending = asyncio.create_task(super().send(message))
+        try:
+            await asyncio.shield(sending)
+        finally:
+            # On a stop, the thread that talks to the mail server goes on: record what it answers.
+            # A mailbox would show it twice.
+            await asyncio.wait({sending}, timeout=EMAIL_STOP_SECONDS)
+            sending.cancel()
 
     async def attempt(self, message: NoticeMessage) -> DeliveryAttempt:
         if message.subscription is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core import mail
+from django.core.mail import EmailMessage
 from django.test import Client
 from django.utils import timezone
 
@@ -168,14 +170,43 @@ async def test_a_push_to_an_invalid_address_fails_without_an_error_page(
             await asyncio.sleep(0.01)
 
 
-async def test_an_unseen_notice_is_sent_by_email_after_a_delay(
-    start_runtime: Callable[..., Any], garden: Session
+@pytest.fixture
+def email_message(garden: Session) -> NoticeMessage:
+    """A message by e-mail, about a question, which is not due yet."""
+    User.objects.filter(pk=garden.owner_id).update(email="ann@example.org")
+    NoticeChoice.objects.create(user=garden.owner, by_email=True, site=SITE)
+    leave_question(garden, line="a secret")
+    return NoticeMessage.objects.get()
+
+
+async def test_a_stop_records_an_email_that_the_mail_server_is_accepting(
+    start_runtime: Callable[..., Any],
+    email_message: NoticeMessage,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    await User.objects.filter(pk=garden.owner_id).aupdate(email="ann@example.org")
-    await NoticeChoice.objects.acreate(user=garden.owner, by_email=True, site=SITE)
-    await sync_to_async(leave_question)(garden, line="a secret")
-    message = await NoticeMessage.objects.aget()
-    assert message.next_at > timezone.now() + timedelta(seconds=50)
+    begun, accepted = threading.Event(), threading.Event()
+
+    def send(_: EmailMessage) -> int:
+        begun.set()
+        accepted.wait(60)
+        return 1
+
+    monkeypatch.setattr(EmailMessage, "send", send)
+    await NoticeMessage.objects.aupdate(next_at=timezone.now())
+    runtime = await start_runtime()
+    await until(begun.is_set)
+    stopping = asyncio.create_task(runtime.stop())
+    await asyncio.wait({stopping}, timeout=0.2)
+    accepted.set()
+    await stopping
+    await email_message.arefresh_from_db()
+    assert email_message.state == SENT
+
+
+async def test_an_unseen_notice_is_sent_by_email_after_a_delay(
+    start_runtime: Callable[..., Any], garden: Session, email_message: NoticeMessage
+) -> None:
+    assert email_message.next_at > timezone.now() + timedelta(seconds=50)
     await NoticeMessage.objects.aupdate(next_at=timezone.now())
     await start_runtime()
     await until(lambda: mail.outbox)
