@@ -22,7 +22,14 @@ from conversations.domain.text import zone_of
 from conversations.models import Device, Session
 
 from . import vapid
-from .models import MutedSession, NoticeChoice, PushSubscription, SessionView
+from .models import (
+    PENDING,
+    MutedSession,
+    NoticeChoice,
+    NoticeMessage,
+    PushSubscription,
+    SessionView,
+)
 
 # A page that is in view reports again within this time (static/notices/watching.js).
 VIEW_LIFETIME = timedelta(seconds=15)
@@ -34,8 +41,16 @@ def read_choice(user_pk: int) -> NoticeChoice:
     return NoticeChoice.objects.filter(user=user_pk).first() or NoticeChoice(user_id=user_pk)
 
 
+@transaction.atomic
 def save_choice(user_pk: int, *, site: str, **chosen: Any) -> None:
+    """Save the choice, and check the messages that the earlier quiet hours held back again."""
+    now = timezone.now()
+    held_until = quiet_until(read_choice(user_pk), now)
     NoticeChoice.objects.update_or_create(user_id=user_pk, defaults=chosen | {"site": site})
+    if held_until is not None:
+        # Only they have exactly this time. Other pending messages may be being sent.
+        held = NoticeMessage.objects.filter(notice__user=user_pk, state=PENDING, next_at=held_until)
+        held.update(next_at=now)
 
 
 # Devices. A subscription is valid for as long as its device is signed in.

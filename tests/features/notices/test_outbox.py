@@ -277,6 +277,29 @@ def test_messages_wait_until_quiet_hours_end(
     assert len(claim(now + timedelta(hours=1, seconds=1))) == 1
 
 
+def test_changed_quiet_hours_apply_to_messages_that_wait(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    now = timezone.now()
+
+    def save(quiet_hours: int) -> None:
+        ends = [(now + timedelta(hours=hours)).time() for hours in (-1, quiet_hours)]
+        chosen = ends if quiet_hours else [None, None]
+        service.save_choice(user.pk, site="", quiet_from=chosen[0], quiet_until=chosen[1])
+
+    save(1)
+    leave_question(session)
+    assert claim() == []
+    save(2)
+    assert claim() == []
+    assert claim(now + timedelta(hours=1, seconds=1)) == []
+    save(0)
+    assert len(claim()) == 1
+    save(1)
+    save(0)
+    assert claim() == [], "it is being sent"
+
+
 def test_a_failing_message_is_retried_and_finally_given_up(
     session: Session, subscription: PushSubscription
 ) -> None:
