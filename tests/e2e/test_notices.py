@@ -221,6 +221,18 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     assert [notice["body"] for notice in shown] == ["Notifications work on this device."]
 
 
+@pytest.mark.noisy  # a refused request
+def test_the_page_says_why_the_server_refuses_a_device(
+    open_context: Callable[..., BrowserContext], server: Server
+) -> None:
+    context = open_context(service_workers="allow", permissions=["notifications"])
+    context.add_init_script(SUBSCRIBE.replace("push.example.org", "localhost"))
+    page = context.new_page()
+    page.goto(f"{server.url}/account/notifications/")
+    page.get_by_role("button", name="Turn on").click()
+    expect(page.get_by_role("alert")).to_have_text("localhost is not on the public Internet.")
+
+
 @pytest.mark.noisy  # without a network
 def test_offline_copies_are_marked_and_are_deleted_at_sign_out(
     person: Page, server: Server, wire: WireThread

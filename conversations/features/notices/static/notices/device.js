@@ -4,31 +4,35 @@ const { key, subscribe, worker } = device.dataset;
 const token = device.querySelector("[name=csrfmiddlewaretoken]").value;
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
-function complain(why) {
+function complain(why, said) {
   const problem = document.getElementById("device-problem");
-  problem.textContent = problem.dataset[why];
+  problem.textContent = said || problem.dataset[why];
   problem.hidden = false;
-  for (const button of device.querySelectorAll("[data-turn-on]")) button.disabled = why !== "failed";
+  const mayRetry = ["failed", "refused"].includes(why);
+  for (const button of device.querySelectorAll("[data-turn-on]")) button.disabled = !mayRetry;
 }
 
 async function turnOn() {
   if ((await Notification.requestPermission()) !== "granted") return complain("denied");
+  let made;
   try {
     await navigator.serviceWorker.register(worker);
     const registration = await navigator.serviceWorker.ready;
     // An existing subscription may be another person's, or made with another key.
     await (await registration.pushManager.getSubscription())?.unsubscribe();
-    const made = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
-    const answer = await fetch(subscribe, {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-CSRFToken": token },
-      body: JSON.stringify({ ...made.toJSON(), zone }),
-    });
-    if (!answer.ok) throw new Error(answer.status);
+    made = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
   } catch {
     return complain("failed");
   }
-  location.reload();
+  const answer = await fetch(subscribe, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "HX-Request": "true", "X-CSRFToken": token },
+    body: JSON.stringify({ ...made.toJSON(), zone }),
+  }).catch(() => null);
+  if (answer?.ok) return location.reload();
+  // The server's sentence, but not the error page of a proxy.
+  const isSentence = answer?.headers.get("content-type")?.startsWith("text/plain");
+  complain("refused", isSentence && (await answer.text()));
 }
 
 if (!isSecureContext) complain("insecure");
