@@ -119,6 +119,15 @@ async def test_a_410_response_deletes_the_subscription(
     assert await Notice.objects.acount() == 1
 
 
+async def test_a_410_response_to_a_test_deletes_the_subscription(
+    client: Client, push_service: PushService, subscription: PushSubscription
+) -> None:
+    push_service.answers = [410]
+    path = f"/account/notifications/devices/{subscription.uuid}/test/"
+    await sync_to_async(client.post)(path)
+    assert not await PushSubscription.objects.aexists()
+
+
 async def test_a_failed_push_is_retried_even_by_another_process(
     start_runtime: Callable[..., Any],
     garden: Session,
