@@ -266,10 +266,13 @@ def _wait_until(notice: Notice, now: datetime) -> datetime | None:
     return quiet_until(choice, now) if choice else None
 
 
-def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: datetime) -> None:
-    """Record the outcome of an attempt, and the time of the next attempt if there is one."""
+def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: datetime) -> str:
+    """Record the outcome of an attempt, and the time of the next attempt if there is one.
+
+    Return the message's state.
+    """
     next_at = None
-    if not attempt.arrived:
+    if not (attempt.arrived or attempt.is_gone):
         next_at = next_attempt(
             message.attempts, now=now, delays=RETRY_SECONDS, asked_to_wait=attempt.wait
         )
@@ -281,6 +284,7 @@ def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: d
         state = FAILED
     pending = NoticeMessage.objects.filter(pk=message.pk, state=PENDING)
     pending.update(state=state, next_at=next_at or now, sent_at=now if attempt.arrived else None)
+    return state
 
 
 def forget_notices(before: datetime) -> None:

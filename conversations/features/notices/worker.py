@@ -6,8 +6,10 @@ who is signed in there. So a push service learns only the time of a notice.
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 from datetime import datetime
+from smtplib import SMTPDataError, SMTPRecipientsRefused, SMTPResponseException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,13 +21,14 @@ from django.utils.translation import gettext, override
 
 from conversations.accounts.people import read_preferences
 from conversations.domain.messages import say
+from conversations.domain.text import one_line
 from conversations.rendering.messages import translate
 from conversations.runtime import outbox
 from conversations.runtime.outbox import DeliveryAttempt, OutboxWorker, post_once
 
 from . import vapid
 from .deliveries import claim_due, complete_message, has_due
-from .models import ASKS, BROKEN, FINISHED, Notice, NoticeMessage, PushSubscription
+from .models import ASKS, BROKEN, FAILED, FINISHED, Notice, NoticeMessage, PushSubscription
 from .service import list_ended, read_choice, remove_subscription
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ EMAIL_STOP_SECONDS = 10.0
 USER_AGENT = "Loom-Web (notices)"
 
 GONE = (404, 410)  # a push service's status for a subscription that has ended
+
+ADDRESS = re.compile(r"[^\s<>]+@[^\s<>]+")  # mail servers repeat the person's address
+MAX_ANSWER_CHARS = 200  # of a mail server's text, in the log
 
 TTL_SECONDS = 86_400
 
@@ -87,7 +93,15 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
         if message.subscription is not None and attempt.status in GONE:
             await self.runtime.writer.write(remove_subscription, message.subscription.pk)
             return
-        await self.runtime.writer.write(complete_message, message, attempt, now=timezone.now())
+        state = await self.runtime.writer.write(
+            complete_message, message, attempt, now=timezone.now()
+        )
+        if not attempt.arrived:
+            fields: dict[str, Any] = {"reason": str(attempt.error), "given_up": state == FAILED}
+            if attempt.status is not None:
+                fields["status"] = attempt.status
+            event = "notice_not_mailed" if message.subscription is None else "notice_not_pushed"
+            logger.warning(event, extra={"fields": fields})
 
 
 async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAttempt:
@@ -128,10 +142,30 @@ async def send_email(runtime: "Runtime", notice: Notice) -> DeliveryAttempt:
     try:
         await asyncio.to_thread(email.send)
     except (OSError, ValueError) as error:  # ValueError: the e-mail address is invalid
-        fields = {"error_class": type(error).__name__}
-        logger.warning("notice_not_mailed", extra={"fields": fields})
-        return DeliveryAttempt(arrived=False)
+        return _read_refusal(error)
     return DeliveryAttempt(arrived=True)
+
+
+def _read_refusal(error: Exception) -> DeliveryAttempt:
+    """Return the attempt that ended with this error, with the mail server's code and text."""
+    told: bytes | str
+    match error:
+        case SMTPRecipientsRefused():
+            [(status, told)] = error.recipients.values()
+        case SMTPResponseException():
+            status, told = error.smtp_code, error.smtp_error
+        case _:  # the text of other errors may contain the address
+            return DeliveryAttempt(arrived=False, error=type(error).__name__)
+    text = told if isinstance(told, str) else told.decode(errors="replace")
+    said = one_line(ADDRESS.sub("…", text), limit=MAX_ANSWER_CHARS)
+    # Refusals of the sign-in or the sender concern the settings, which may be mended meanwhile.
+    is_of_email = isinstance(error, SMTPRecipientsRefused | SMTPDataError)
+    return DeliveryAttempt(
+        arrived=False,
+        status=status,
+        error=f"{type(error).__name__}: {said}",
+        is_gone=is_of_email and status >= 500,
+    )
 
 
 def write_email(notice: Notice, *, site: str) -> EmailMessage:

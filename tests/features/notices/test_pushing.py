@@ -5,7 +5,9 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from smtplib import SMTPAuthenticationError, SMTPDataError, SMTPRecipientsRefused
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -134,11 +136,17 @@ async def test_a_failed_push_is_retried_even_by_another_process(
     browser: SubscribedBrowser,
     push_service: PushService,
     subscription: PushSubscription,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     push_service.answers = [503, 201]
     runtime = await start_runtime()
     await sync_to_async(leave_question)(garden)
-    await until(lambda: len(browser.pushes) == 1)
+    await until(lambda: fields_of(caplog, "notice_not_pushed"))
+    assert fields_of(caplog, "notice_not_pushed") == {
+        "status": 503,
+        "reason": "The receiver responded with 503.",
+        "given_up": False,
+    }
     await runtime.stop()
     await NoticeMessage.objects.filter(state=PENDING).aupdate(next_at=timezone.now())
     await start_runtime()
@@ -179,6 +187,12 @@ async def test_a_push_to_an_invalid_address_fails_without_an_error_page(
             await asyncio.sleep(0.01)
 
 
+def fields_of(caplog: pytest.LogCaptureFixture, event: str) -> dict[str, Any]:
+    """Return the fields of the last line of an event, or none if there is no such line."""
+    found = [record for record in caplog.records if record.getMessage() == event]
+    return vars(found[-1])["fields"] if found else {}
+
+
 @pytest.fixture
 def email_message(garden: Session) -> NoticeMessage:
     """A message by e-mail, about a question, which is not due yet."""
@@ -210,6 +224,41 @@ async def test_a_stop_records_an_email_that_the_mail_server_is_accepting(
     await stopping
     await email_message.arefresh_from_db()
     assert email_message.state == SENT
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "state"),
+    [
+        (SMTPRecipientsRefused({"": (550, b"5.1.1 <ann@example.org>: No user")}), 550, FAILED),
+        (SMTPDataError(554, b"5.7.1 No user"), 554, FAILED),
+        (SMTPRecipientsRefused({"": (450, b"4.2.0 No user today")}), 450, PENDING),
+        (SMTPAuthenticationError(535, b"5.7.8 No user of ours"), 535, PENDING),
+        (ConnectionRefusedError("ann@example.org"), None, PENDING),
+    ],
+)
+async def test_only_an_email_that_is_refused_for_good_is_given_up_at_once(
+    start_runtime: Callable[..., Any],
+    email_message: NoticeMessage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    status: int | None,
+    state: str,
+) -> None:
+    monkeypatch.setattr(EmailMessage, "send", Mock(side_effect=error))
+    runtime = await start_runtime()
+    await NoticeMessage.objects.aupdate(next_at=timezone.now())
+    async with asyncio.timeout(60):
+        while not (logged := fields_of(caplog, "notice_not_mailed")):
+            await asyncio.sleep(0.01)
+    await runtime.stop()
+    await email_message.arefresh_from_db()
+    assert email_message.state == state
+    assert logged["given_up"] == (state == FAILED)
+    assert logged.get("status") == status
+    assert type(error).__name__ in logged["reason"]
+    assert ("No user" in logged["reason"]) == (status is not None)
+    assert "ann" not in caplog.text + str(logged)
 
 
 async def test_an_unseen_notice_is_sent_by_email_after_a_delay(
