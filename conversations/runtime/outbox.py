@@ -191,6 +191,9 @@ def check_receiver_url(text: str, *, what: str, private: bool) -> str:
     Raise Rejected with a sentence about ``what`` if it cannot be used. The address that its host
     name resolves to is checked whenever a message is sent.
     """
+    # Checked first, because ``read_url`` would ask for http:// or https://.
+    if not private and not text.strip().lower().startswith("https://"):
+        raise Rejected("%(what)s must begin with https://.", what=what, code="bad_url")
     url = read_url(text.strip())
     if len(str(url)) > MAX_URL_CHARS:  # characters outside ASCII take more space when encoded
         raise Rejected(
@@ -198,8 +201,6 @@ def check_receiver_url(text: str, *, what: str, private: bool) -> str:
         )
     if private:
         return str(url)
-    if url.scheme != "https":
-        raise Rejected("%(what)s must begin with https://.", what=what, code="bad_url")
     if is_private_host(url.raw_host or ""):
         raise Rejected("%(host)s is not on the public Internet.", host=url.host, code="bad_url")
     return str(url)
@@ -226,11 +227,14 @@ async def post_once(
         ):
             return _read_answer(response)
     except TimeoutError:
-        return DeliveryAttempt(
-            arrived=False, error=f"{url.raw_host} did not respond within {seconds:g} seconds."
+        error = say(
+            "%(host)s did not respond within %(seconds)s seconds.",
+            host=url.raw_host,
+            seconds=f"{seconds:g}",
         )
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return DeliveryAttempt(arrived=False, error=explain(error, url))
+        return DeliveryAttempt(arrived=False, error=error)
+    except (aiohttp.ClientError, OSError, ValueError) as failure:
+        return DeliveryAttempt(arrived=False, error=explain(failure, url))
 
 
 GONE = 410  # the status of a receiver that does not exist any more

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import Message, say
 
 if TYPE_CHECKING:
     import aiohttp
@@ -65,11 +66,11 @@ def read_url(text: str) -> URL:
         url = URL(text)
         is_usable = url.scheme in SCHEMES and bool(url.host) and url.port is not None
     except (ValueError, IndexError) as error:  # IndexError is raised for misplaced brackets
-        raise Rejected("This is not a valid URL: %(reason)s.", reason=str(error)) from error
+        raise Rejected(say("This is not a valid URL.")) from error
     if not is_usable:
-        raise Rejected("A URL must begin with http:// or https:// and name a host.")
+        raise Rejected(say("A URL must begin with http:// or https:// and name a host."))
     if url.user is not None or url.password is not None:
-        raise Rejected("URLs with a username or password are not fetched.")
+        raise Rejected(say("A URL must not contain a username or password."))
     return url.with_fragment(None)
 
 
@@ -100,7 +101,7 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.Clien
     )
 
 
-def explain(error: Exception, url: URL) -> str:
+def explain(error: Exception, url: URL) -> Message:
     """Return a sentence on why a request failed, which names only the host of the URL."""
     import aiohttp
 
@@ -111,16 +112,24 @@ def explain(error: Exception, url: URL) -> str:
         if len(causes) > 10:
             break
     if any(isinstance(cause, PrivateAddress) for cause in causes):
-        return f"{host} is a private address; only the public Internet can be reached."
+        return say(
+            "%(host)s is a private address; only the public Internet can be reached.", host=host
+        )
     if isinstance(error, aiohttp.InvalidURL):
-        return f"{host} is not a valid host name."
+        return say("%(host)s is not a valid host name.", host=host)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"The host {host} does not exist, or its name could not be resolved."
+        return say(
+            "The host %(host)s does not exist, or its name could not be resolved.", host=host
+        )
     if isinstance(error, aiohttp.ClientSSLError):
-        return f"{host} has no valid certificate."
+        return say("%(host)s has no valid certificate.", host=host)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"{host} is unreachable."
-    return f"{host} did not respond like a web server ({type(error).__name__})."
+        return say("%(host)s is unreachable.", host=host)
+    return say(
+        "%(host)s did not respond like a web server (%(error)s).",
+        host=host,
+        error=type(error).__name__,
+    )
 
 
 # A GET request for a public web page.
