@@ -2,7 +2,9 @@
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.migrations.recorder import MigrationRecorder
 
+from conversations.management.commands import serve
 from conversations.models import Session
 
 pytestmark = pytest.mark.django_db
@@ -49,3 +51,37 @@ def test_a_full_disk_exits_with_code_1(command: tuple[str, ...], session: Sessio
     with pytest.raises(CommandError, match="No space left on device") as refused:
         call_command(*command, "--output", "/dev/full")
     assert refused.value.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "--port", "0"),
+        ("serve", "--port", "0", "--no-prepare"),
+        ("migrate",),
+        ("migrate", "--check"),
+        ("verify_archive",),
+    ],
+    ids=" ".join,
+)
+def test_the_database_of_a_newer_version_is_refused(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_migrations(monkeypatch, "0001_initial", "9999_future")
+    monkeypatch.setattr(serve.Command, "_listen", lambda *_: None)
+    monkeypatch.setattr(serve, "collect_static_files", lambda: pytest.fail("accepted"))
+    with pytest.raises(CommandError, match="made by a newer version of Loom Web") as refused:
+        call_command(*command)
+    assert refused.value.returncode == 1
+
+
+def test_the_database_of_an_older_version_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of its first migrations are gone."""
+    apply_migrations(monkeypatch, "0001_initial", "0002_more")
+    call_command("verify_archive")
+
+
+def apply_migrations(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the database name these applied migrations. The tests' database is made without any."""
+    applied = {("conversations", name): None for name in names}
+    monkeypatch.setattr(MigrationRecorder, "applied_migrations", lambda _: applied)

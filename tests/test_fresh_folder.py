@@ -35,7 +35,7 @@ collect_static_files()
 WITHOUT = {"bench"}
 """Commands that need no database."""
 
-PREPARES = {"serve"}
+PREPARES = {"migrate", "serve"}
 """Commands that migrate the database themselves."""
 
 

@@ -7,13 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, TextIO
 
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DatabaseError, connection
+from django.db.migrations.recorder import MigrationRecorder
 
+from conversations import migrations
 from conversations.archive.storage import MIB, free_bytes, min_free_bytes, translate_storage_error
 from conversations.domain.errors import LoomError, StorageFull
 from conversations.domain.text import visible
@@ -57,11 +60,24 @@ def migrating_alone() -> Iterator[None]:
         yield
 
 
+def refuse_newer_database() -> None:
+    """Raise CommandError if a newer version has migrated the database."""
+    newest = max(module.name for module in iter_modules(migrations.__path__))
+    # Migrations of older versions may have no file any more, so only later ones count.
+    for app, name in sorted(MigrationRecorder(connection).applied_migrations()):
+        if app == "conversations" and name > newest:
+            raise CommandError(
+                f"This database was made by a newer version of Loom Web (migration {name}). Use "
+                "that version, or restore a backup that this version has made."
+            )
+
+
 class DatabaseCommand(BaseCommand):
     """A command that reads or writes the archive.
 
     If the data folder is still empty, the command makes the database first, as ``serve`` does. An
-    existing database is left as it is, because a server of an older version may run on it.
+    existing database is left as it is, because a server of an older version may run on it. That of
+    a newer version is refused.
 
     A LoomError ends the command with its message and exit code 2."""
 
@@ -76,6 +92,7 @@ class DatabaseCommand(BaseCommand):
                 with migrating_alone():
                     if not connection.introspection.table_names():
                         call_command("migrate", verbosity=0, interactive=False)
+                refuse_newer_database()
             return super().execute(*args, **options)
         except LoomError as error:
             raise CommandError(shown(self.stderr, error.message), returncode=2) from error

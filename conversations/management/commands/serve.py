@@ -13,7 +13,11 @@ from twisted.internet import asyncioreactor
 from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
 from conversations.archive.session_state import behind_sessions, rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
-from conversations.management.base import describe_storage_error, migrating_alone
+from conversations.management.base import (
+    describe_storage_error,
+    migrating_alone,
+    refuse_newer_database,
+)
 from conversations.models.guards import missing_guards
 from loomweb.env import address_of
 from loomweb.server import open_listener
@@ -52,7 +56,7 @@ class Command(BaseCommand):
 
     def _make_database(self, *, no_prepare: bool) -> None:
         try:
-            connection.ensure_connection()
+            refuse_newer_database()
             if is_first_start():
                 self.stdout.write(
                     "Making the database and the static files: about ten seconds, once."

@@ -1,0 +1,11 @@
+from typing import Any
+
+from django.core.management.commands import migrate
+
+from conversations.management.base import refuse_newer_database
+
+
+class Command(migrate.Command):
+    def handle(self, *args: Any, **options: Any) -> None:
+        refuse_newer_database()
+        super().handle(*args, **options)
