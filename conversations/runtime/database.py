@@ -364,13 +364,14 @@ class RetryingWriter:
                         raise
                 if not is_waiting:
                     is_waiting = True
-                    self._count(1)
+                    self.count_waiting(1)
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             if is_waiting:
-                self._count(-1)
+                self.count_waiting(-1)
 
-    def _count(self, change: int) -> None:
+    def count_waiting(self, change: int) -> None:
+        """Add to the number of waiting writes. The note is the same for any number of them."""
         was_waiting = self._waiting > 0
         self._waiting += change
         is_waiting = self._waiting > 0

@@ -6,15 +6,15 @@ one transaction, so a hundred answers need as many commits as one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 from conversations.archive.journal import append_draft_chunks
-from conversations.archive.storage import is_storage_error
-from conversations.domain.errors import Unavailable
+from conversations.archive.storage import translate_storage_error
+from conversations.domain.errors import StorageFull, Unavailable
 from conversations.domain.messages import Message
 from conversations.domain.text import storable
 from conversations.domain.tool_calls import RUNNING, STARTED
@@ -34,14 +34,22 @@ class DraftWorker:
     """A task that saves the drafts of this process's runs.
 
     ``interval`` in seconds limits how much of an answer's text a crash can lose. ``on_saved`` is
-    called with the chunks that have just been saved. ``handed_over`` holds the runs of which some
-    chunks may be on disk.
+    called with the chunks that have just been saved. ``on_wait`` is called with a run and 1 when
+    its chunks begin to wait for room on the disk, and with -1 when they no longer do.
+    ``handed_over`` holds the runs of which some chunks may be on disk.
     """
 
     def __init__(
-        self, writer: Writer, *, interval: float, on_saved: Callable[[Sequence[DraftChunk]], None]
+        self,
+        writer: Writer,
+        *,
+        interval: float,
+        on_saved: Callable[[Sequence[DraftChunk]], None],
+        on_wait: Callable[[int, int], None],
     ) -> None:
         self._on_saved = on_saved
+        self._on_wait = on_wait
+        self._waiting: set[int] = set()
         self._writer = writer
         self._interval = interval
         self._pending: dict[int, list[tuple[int, str, list[str]]]] = {}
@@ -91,6 +99,7 @@ class DraftWorker:
         self._pending.pop(run_pk, None)
         self._unwritten.pop(run_pk, None)
         self._ordinals.pop(run_pk, None)
+        self._waiting.discard(run_pk)
         self.handed_over.discard(run_pk)
 
     async def run(self) -> None:
@@ -106,6 +115,7 @@ class DraftWorker:
             self._unwritten.setdefault(run_pk, []).extend(self._take_pending(run_pk))
         chunks = [chunk for run_chunks in self._unwritten.values() for chunk in run_chunks]
         if not chunks:
+            self._set_waiting(())
             return
         self.handed_over |= self._unwritten.keys()
         try:
@@ -113,7 +123,9 @@ class DraftWorker:
         except Exception as error:
             fields = {"error_class": type(error).__name__}
             logger.warning("draft_not_kept", extra={"fields": fields})
-            if not is_storage_error(error):
+            storage_error = translate_storage_error(error)
+            self._set_waiting(self._unwritten if isinstance(storage_error, StorageFull) else ())
+            if storage_error is None:
                 self._unwritten.clear()  # the turn is written later and has the text
                 return
             # The chunks stay in ``_unwritten``, where the end of the run finds them, and are
@@ -121,6 +133,7 @@ class DraftWorker:
             await asyncio.sleep(RETRY_SECONDS)
             self._wake.set()
             return
+        self._set_waiting(())
         written = {(chunk.run_id, chunk.ordinal) for chunk in chunks}
         for run_pk, run_chunks in list(self._unwritten.items()):
             unwritten = [c for c in run_chunks if (c.run_id, c.ordinal) not in written]
@@ -129,6 +142,14 @@ class DraftWorker:
             else:
                 del self._unwritten[run_pk]
         self._on_saved(chunks)
+
+    def _set_waiting(self, run_pks: Iterable[int]) -> None:
+        """Report the runs that have begun or ceased to wait for room on the disk."""
+        before, self._waiting = self._waiting, set(run_pks)
+        for run_pk in self._waiting - before:
+            self._on_wait(run_pk, 1)
+        for run_pk in before - self._waiting:
+            self._on_wait(run_pk, -1)
 
 
 # A streaming answer: its parts, rendered block by block.

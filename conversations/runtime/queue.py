@@ -161,6 +161,12 @@ class RunQueue:
                 run_pk = worker.execution.claimed.run_pk
                 hub.deliver_chunks(session_pk, [c for c in chunks if c.run_id == run_pk])
 
+    def count_waiting(self, run_pk: int, change: int) -> None:
+        """Count a write of the run's draft that begins (1) or ceases (-1) to wait for room."""
+        for worker in self._workers.values():
+            if worker.execution is not None and worker.execution.claimed.run_pk == run_pk:
+                worker.execution.writer.count_waiting(change)
+
     def publish_snapshots(self, session_pk: int) -> None:
         execution = self.execution_of(session_pk)
         if execution is not None:

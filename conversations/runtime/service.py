@@ -86,6 +86,7 @@ class Runtime:
             self.writer,
             interval=options.draft_interval,
             on_saved=lambda chunks: self.queue.deliver_chunks(chunks),
+            on_wait=lambda run_pk, change: self.queue.count_waiting(run_pk, change),
         )
         context = RunContext(
             options=options,

@@ -154,7 +154,7 @@ async def test_draft_text_is_not_queued_again_after_an_uncertain_commit(
     proxy: Proxy, writer: Writer, garden: Session
 ) -> None:
     """The answer to the COMMIT is lost, and the database stays unreachable."""
-    drafts = DraftWorker(writer, interval=0.01, on_saved=lambda _: None)
+    drafts = DraftWorker(writer, interval=0.01, on_saved=lambda _: None, on_wait=lambda *_: None)
     drafts.add(7, part=0, kind="text", text="once")
     proxy.next_cut, proxy.is_last = Cut.AFTER, True
     with pytest.raises(Unavailable) as told, drafts.pending_chunks(7):

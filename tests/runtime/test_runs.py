@@ -12,9 +12,11 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.sessions import create_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
-from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.errors import Conflict, Rejected, StorageFull
 from conversations.domain.events import SET_ASIDE, Info, ToolCallCompleted, TurnSeparator
 from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
+from conversations.runtime import drafts
+from conversations.runtime.database import FULL_NOTE
 from conversations.runtime.service import Runtime
 from tests.archive.test_rewinding import MANY, rewind_often
 from tests.archive.turns import append_turn, read_turns, turns_of
@@ -233,6 +235,37 @@ async def test_stop_keeps_the_text_that_has_arrived(
     assert page.row_types == ["user_message", "assistant_text", "turn_separator"]
     assert await DraftChunk.objects.acount() == 0
     assert await is_clean(garden)
+
+
+async def test_the_page_says_once_that_the_disk_is_full_until_there_is_room(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[Any] = []
+
+    def refuse(chunks: Any) -> None:
+        tries.append(chunks)
+        raise StorageFull("full")
+
+    def notes() -> list[str]:
+        return [frame["text"] for frame in page.of_type("state") if frame["text"]]
+
+    wire.enqueue(Scenario(words=500, rate=100))
+    page = open_page(runtime)
+    monkeypatch.setattr(drafts, "RETRY_SECONDS", 0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr(drafts, "append_draft_chunks", refuse)
+        await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+        await page.until(lambda: len(tries) > 3)
+        assert notes() == [FULL_NOTE]
+    await page.until(lambda: page.of_type("state")[-1]["text"] == "")
+    assert page.of_type("state")[-1]["run_state"] == "running"
+    assert notes() == [FULL_NOTE]
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
 
 
 async def test_stopping_before_the_first_word_leaves_only_the_footer(
