@@ -134,6 +134,7 @@ def test_messages_that_cannot_be_sent_are_refused_with_the_reason(
 ) -> None:
     archive_session(session, archived=True)
     for arguments, reason in (
+        (("--workspace", workspace.slug, "\udcff"), "Half a surrogate pair"),
         (("--session", str(session.uuid), "x"), "archived"),
         (("--session", "11111111-2222-4333-8444-555555555555", "x"), "This session does not exist"),
         (("--workspace", "nowhere", "x"), "This workspace does not exist"),
@@ -141,8 +142,10 @@ def test_messages_that_cannot_be_sent_are_refused_with_the_reason(
         (("--session", str(session.uuid), "--key", "a:b", "x"), "--key needs"),
         (("--workspace", workspace.slug, " "), "The message is empty"),
     ):
-        with pytest.raises(CommandError, match=reason):
+        with pytest.raises(CommandError, match=reason) as refused:
             send(*arguments)
+        assert refused.value.returncode == (1 if reason == "archived" else 2)
+    assert Session.objects.get() == session  # no session is created for a refused message
 
 
 @pytest.fixture

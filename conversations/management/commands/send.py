@@ -69,6 +69,9 @@ class Command(DatabaseCommand):
             raise CommandError("--key needs --workspace.", returncode=2)
         if (options["text"] is None) != options["stdin"]:
             raise CommandError("Give one message, or --stdin with one per line.", returncode=2)
+        # Check the message first, because the session may be created for it.
+        if not options["stdin"] and not require_encodable(options["text"]).strip():
+            raise CommandError("The message is empty.", returncode=2)
         session = _find_session(options)
         try:
             all_completed = asyncio.run(self._send_all(session, options))
