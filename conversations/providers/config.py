@@ -122,6 +122,12 @@ def make_environment_providers(
     *, anthropic_key: str, anthropic_url: str, openai_key: str, openai_url: str
 ) -> list[ProviderConfig]:
     """Return the providers that need no file. Raise ProvidersError."""
+    for name, url, example in (
+        ("ANTHROPIC_BASE_URL", anthropic_url, "http://127.0.0.1:8080"),
+        ("OPENAI_BASE_URL", openai_url, "http://127.0.0.1:8080/v1"),
+    ):
+        if url and not _URL.fullmatch(url):
+            raise ProvidersError(f"{name} must be a URL such as {example}.")
     providers = []
     if anthropic_key.strip():
         providers.append(
@@ -135,8 +141,6 @@ def make_environment_providers(
             )
         )
     if openai_key.strip() or openai_url:
-        if openai_url and not _URL.fullmatch(openai_url):
-            raise ProvidersError("OPENAI_BASE_URL must be a URL such as http://127.0.0.1:8080/v1.")
         providers.append(
             ProviderConfig(
                 name=OPENAI,
