@@ -248,7 +248,9 @@ class Environment:
         data_dir = env.text("LOOM_DATA_DIR", "")
         self.data_dir = _prepare_data_dir(Path(data_dir or BASE_DIR / "var").expanduser().resolve())
         key_file = self.data_dir / "secret_key"
-        self.secret_key = env.text("LOOM_SECRET_KEY", "") or _read_secret_key(key_file)
+        given_key = env.text("LOOM_SECRET_KEY", "")
+        # A blank key could be guessed by everybody.
+        self.secret_key = given_key if given_key.strip() else _read_secret_key(key_file)
         # An empty host would listen on all interfaces.
         self.host = env.text("LOOM_HOST", "127.0.0.1").strip() or "127.0.0.1"
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)

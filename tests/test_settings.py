@@ -268,10 +268,12 @@ def test_a_file_without_a_key_stops_the_start_with_one_sentence(tmp_path: Path) 
     assert f"{path} cannot be read" in refusal_of(tmp_path)
 
 
-def test_a_given_key_is_used_and_not_written(tmp_path: Path) -> None:
+def test_a_given_key_is_used_and_not_written_unless_it_is_blank(tmp_path: Path) -> None:
     given = "given" * 10
     assert given == settings_of(tmp_path, LOOM_SECRET_KEY=given).SECRET_KEY
     assert not (tmp_path / "secret_key").exists()
+    made = settings_of(tmp_path, LOOM_SECRET_KEY=" ").SECRET_KEY
+    assert made == settings_of(tmp_path).SECRET_KEY
 
 
 def test_no_socket_needs_redis(tmp_path: Path) -> None:
