@@ -37,6 +37,8 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
         (("import_sessions", "--workspace", "", "-"), "workspace does not exist"),
         (("sign_in_link", "nobody"), "account “nobody” does not exist"),
         (("sign_in_link", "--address", "chat.example.org"), "--address must begin with https"),
+        (("sign_in_link", "--address", "https://"), "--address must begin with https"),
+        (("sign_in_link", "--address", "https:///chat"), "--address must begin with https"),
     ],
 )
 @pytest.mark.usefixtures("workspace")

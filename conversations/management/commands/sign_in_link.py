@@ -1,3 +1,4 @@
+import re
 from argparse import ArgumentParser
 from typing import Any
 
@@ -21,8 +22,10 @@ class Command(DatabaseCommand):
 
     def handle(self, *, username: str | None, address: str | None, **_: Any) -> None:
         refuse_empty(address=address)
-        if address and not address.startswith(("https://", "http://")):
-            raise CommandError("--address must begin with https:// or http://.", returncode=2)
+        if address and not re.match(r"https?://[^/?#\s]", address):
+            raise CommandError(
+                "--address must begin with https:// or http:// and a host.", returncode=2
+            )
         people = User.objects.filter(is_active=True, is_superuser=True).order_by("pk")
         user = find_user(username) if username is not None else people.first()
         if user is None:
