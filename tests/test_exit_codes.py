@@ -1,11 +1,14 @@
 """The exit codes of the commands."""
 
+import sys
+from contextlib import suppress
+
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 
 from conversations.management.commands import serve
-from conversations.models import Session
+from conversations.models import ApiToken, Session
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +56,21 @@ def test_a_full_disk_exits_with_code_1(command: tuple[str, ...], session: Sessio
     with pytest.raises(CommandError, match="No space left on device") as refused:
         call_command(*command, "--output", "/dev/full")
     assert refused.value.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "command", ["verify_archive", "sign_in_link ann", "create_token ann --name x"]
+)
+def test_output_that_cannot_be_written_exits_with_code_1(
+    command: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with suppress(OSError), open("/dev/full", "w") as full:  # closing it fails, too
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(CommandError) as refused:
+            call_command(*command.split())
+    assert str(refused.value) == "standard output: No space left on device"
+    assert refused.value.returncode == 1
+    assert not ApiToken.objects.exists()  # nobody knows a token that was not printed
 
 
 @pytest.mark.parametrize(

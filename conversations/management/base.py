@@ -72,6 +72,28 @@ def refuse_newer_database() -> None:
             )
 
 
+class StandardOutput(OutputWrapper):
+    """Standard output. If it cannot be written, this is not an error of the server's disk."""
+
+    def write(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as in Django
+        with _naming_standard_output():
+            super().write(*args, **kwargs)
+
+    def flush(self) -> None:
+        with _naming_standard_output():
+            super().flush()
+
+
+@contextmanager
+def _naming_standard_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(f"standard output: {error.strerror}") from error
+
+
 class DatabaseCommand(BaseCommand):
     """A command that reads or writes the archive.
 
@@ -80,6 +102,10 @@ class DatabaseCommand(BaseCommand):
     a newer version is refused.
 
     A LoomError ends the command with its message and exit code 2."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.stdout = StandardOutput(sys.stdout)
 
     def uses_database(self, options: dict[str, Any]) -> bool:
         return True
@@ -93,7 +119,9 @@ class DatabaseCommand(BaseCommand):
                     if not connection.introspection.table_names():
                         call_command("migrate", verbosity=0, interactive=False)
                 refuse_newer_database()
-            return super().execute(*args, **options)
+            output = super().execute(*args, **options)
+            self.stdout.flush()
+            return output
         except LoomError as error:
             raise CommandError(shown(self.stderr, error.message), returncode=2) from error
         except BrokenPipeError:

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import transaction
 
 from conversations.accounts.tokens import READ, SCOPES, WRITE, create_token
 from conversations.archive.workspaces import find_user
@@ -38,10 +39,13 @@ class Command(DatabaseCommand):
             days = most
         elif not 1 <= days <= (most or 36_500):
             raise CommandError(f"--days must be between 1 and {most or 36_500}.", returncode=2)
-        token = create_token(
-            find_user(username),
-            name=name,
-            scopes=scopes or (READ, WRITE),
-            lifetime=timedelta(days=days) if days else None,
-        )
-        self.stdout.write(token)
+        # A token that could not be printed must not stay valid.
+        with transaction.atomic():
+            token = create_token(
+                find_user(username),
+                name=name,
+                scopes=scopes or (READ, WRITE),
+                lifetime=timedelta(days=days) if days else None,
+            )
+            self.stdout.write(token)
+            self.stdout.flush()
