@@ -33,6 +33,7 @@ from conversations.domain.audit import SHARED, UNSHARED
 from conversations.domain.errors import NotFound, Rejected, require_found
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.messages import Message, say
+from conversations.domain.runs import MESSAGE
 from conversations.domain.text import storable
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.models import Attachment, ChatEvent, Run, Session, Turn, Workspace
@@ -285,9 +286,9 @@ def shows_title(link: ShareLink) -> bool:
     if message is not None:
         source_turns.append(message.number)
     if message is None or session.title != make_title(message.content):
-        # A model is asked for a title only after a run of the first message. Without such a run,
-        # the title was imported, and may be made from any turns.
-        if not Run.objects.filter(session=session.pk, user_turn=1).exists():
+        # A model is asked for a title only after a run that was begun by the first message. Without
+        # such a run, the title was imported, and may be made from any turns.
+        if not Run.objects.filter(session=session.pk, user_turn=1, kind=MESSAGE).exists():
             return False
         answer = turns_with_text.filter(role=ASSISTANT).values_list("number", flat=True).first()
         source_turns.append(answer or 1)

@@ -22,6 +22,7 @@ from conversations.archive.model_calls import save_title
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import get_session, rename_session
 from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCallStarted
+from conversations.domain.runs import COMPACT, COMPLETED, CONTINUE, MESSAGE
 from conversations.domain.turns import NewTurn
 from conversations.features.sharing import service
 from conversations.features.sharing.models import ShareLink
@@ -147,11 +148,12 @@ def test_a_title_from_a_replaced_message_is_no_longer_shown(session: Session, us
 def test_a_title_from_an_answer_is_shown_only_with_the_answer(session: Session, user: User) -> None:
     say(session, "What is in the letter?", "It dismisses Bob.")
     save_title(session.pk, title="Dismissal of Bob")
-    # Without a run of the first message, another program made the title, perhaps of other turns.
-    assert "Dismissal" not in visit(share(session, user))
-    Run.objects.create(
-        session=session, user_turn=1, client_id="1", state="completed", created_at=timezone.now()
-    )
+    # Without a run of the first message, another program made the title, perhaps of other turns. It
+    # may be continued or summarised here.
+    for kind in (COMPACT, CONTINUE, MESSAGE):
+        assert "Dismissal" not in visit(share(session, user))
+        ended = {"state": COMPLETED, "created_at": timezone.now()}
+        Run.objects.create(session=session, user_turn=1, client_id=kind, kind=kind, **ended)
     session = get_session(session.uuid)
     assert "Dismissal" not in visit(share(session, user, to_turn=1))
     link = share(session, user)
