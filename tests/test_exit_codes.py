@@ -2,11 +2,14 @@
 
 import sys
 from contextlib import suppress
+from pkgutil import iter_modules
+from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 
+from conversations import migrations
 from conversations.management.commands import serve
 from conversations.models import ApiToken, Session
 
@@ -101,7 +104,24 @@ def test_the_database_of_an_older_version_is_accepted(monkeypatch: pytest.Monkey
     call_command("verify_archive")
 
 
+def test_later_numbers_of_an_earlier_chain_of_migrations_are_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The chain began anew, so the database has had migrations with higher numbers."""
+    apply_migrations(monkeypatch, "0001_initial", "0033_last", *names_of_migrations())
+    call_command("verify_archive")
+    apply_migrations(monkeypatch, "0033_last", *names_of_migrations(), "0034_future")
+    with pytest.raises(CommandError, match="0034_future"):
+        call_command("verify_archive")
+
+
+def names_of_migrations() -> list[str]:
+    return sorted(module.name for module in iter_modules(migrations.__path__))
+
+
 def apply_migrations(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Let the database name these applied migrations. The tests' database is made without any."""
-    applied = {("conversations", name): None for name in names}
+    applied = {
+        ("conversations", name): SimpleNamespace(pk=number) for number, name in enumerate(names, 1)
+    }
     monkeypatch.setattr(MigrationRecorder, "applied_migrations", lambda _: applied)

@@ -62,10 +62,14 @@ def migrating_alone() -> Iterator[None]:
 
 def refuse_newer_database() -> None:
     """Raise CommandError if a newer version has migrated the database."""
-    newest = max(module.name for module in iter_modules(migrations.__path__))
-    # Migrations of older versions may have no file any more, so only later ones count.
-    for app, name in sorted(MigrationRecorder(connection).applied_migrations()):
-        if app == "conversations" and name > newest:
+    own = {module.name for module in iter_modules(migrations.__path__)}
+    recorded = MigrationRecorder(connection).applied_migrations()
+    applied = {name: row.pk for (app, name), row in recorded.items() if app == "conversations"}
+    last_own = max((pk for name, pk in applied.items() if name in own), default=0)
+    # Migrations of older versions may have no file any more, and any number. They were applied
+    # before the last one of this version, or have lower numbers.
+    for name, pk in applied.items():
+        if name > max(own) and pk > last_own:
             raise CommandError(
                 f"This database was made by a newer version of Loom Web (migration {name}). Use "
                 "that version, or restore a backup that this version has made."
