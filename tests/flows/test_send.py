@@ -148,6 +148,17 @@ def test_messages_that_cannot_be_sent_are_refused_with_the_reason(
     assert Session.objects.get() == session  # no session is created for a refused message
 
 
+def test_no_session_is_created_for_input_without_a_message(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        send("--workspace", workspace.slug, "--stdin", stdin=" \n", monkeypatch=monkeypatch) == ""
+    )
+    assert not Session.objects.exists()
+    send("--workspace", workspace.slug, "--stdin", stdin="\ntable\ncode\n", monkeypatch=monkeypatch)
+    assert Session.objects.get().turn_count == 4
+
+
 @pytest.fixture
 def asks(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[None]:
     """A model that calls a tool which changes something."""

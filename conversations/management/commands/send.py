@@ -7,7 +7,9 @@ process claims the run executes it, and the answer is read from the archive.
 import asyncio
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -69,12 +71,17 @@ class Command(DatabaseCommand):
             raise CommandError("--key needs --workspace.", returncode=2)
         if (options["text"] is None) != options["stdin"]:
             raise CommandError("Give one message, or --stdin with one per line.", returncode=2)
-        # Check the message first, because the session may be created for it.
-        if not options["stdin"] and not require_encodable(options["text"]).strip():
+        given = read_lines() if options["stdin"] else [options["text"]]
+        messages = (require_encodable(text) for text in given if text.strip())
+        # Read a message first, because the session may be created for it.
+        first = next(messages, None)
+        if first is None:
+            if options["stdin"]:
+                return
             raise CommandError("The message is empty.", returncode=2)
         session = _find_session(options)
         try:
-            all_completed = asyncio.run(self._send_all(session, options))
+            all_completed = asyncio.run(self._send_all(session, chain([first], messages), options))
         except LoomError as error:
             raise CommandError(error.message) from error
         except KeyboardInterrupt:
@@ -84,19 +91,18 @@ class Command(DatabaseCommand):
         if not all_completed:
             sys.exit(1)
 
-    async def _send_all(self, session: Session, options: dict[str, Any]) -> bool:
-        given = read_lines() if options["stdin"] else [options["text"]]
+    async def _send_all(
+        self, session: Session, texts: Iterable[str], options: dict[str, Any]
+    ) -> bool:
         runtime = Runtime(read_options(supervise=False))
         await runtime.start()
         all_completed = True
         try:
-            for text in given:
-                if options["stdin"] and not text.strip():
-                    continue
+            for text in texts:
                 accepted = await runtime.send(
                     session,
                     client_id=uuid4().hex,
-                    text=require_encodable(text),
+                    text=text,
                     user_pk=session.owner_id,
                 )
                 attending = asyncio.create_task(
