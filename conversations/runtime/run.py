@@ -137,8 +137,11 @@ class RunExecution(Execution):
         super().__init__(context, claimed)
         self.choices = claimed.choices
         self.writer = RetryingWriter(
-            context.database.writer, gives_up=lambda: self._process_ends, on_wait=self._show_note
+            context.database.writer,
+            gives_up=lambda: self._process_ends,
+            on_wait=self._show_full_note,
         )
+        self._full_note = self._retry_note = ""
         self._answered_calls: list[ModelCall] = []
         self._tools: ToolLoop | None = None
         self._window_share = 1.0
@@ -475,12 +478,17 @@ class RunExecution(Execution):
             await models.learn_limit(model, int(window.limit * self._window_share))
             self._window_share = 1.0
 
-    def _show_note(self, note: str) -> None:
-        self.note = note
+    def _show_full_note(self, note: str) -> None:
+        self._full_note = note
+        self._show_notes()
+
+    def _show_notes(self) -> None:
+        self.note = self._full_note or self._retry_note
         self._publish(self.state_frame())
 
     async def _record_note(self, note: str) -> None:
-        self._show_note(note)
+        self._retry_note = note
+        self._show_notes()
         with contextlib.suppress(StorageFull):  # a note is not worth waiting for
             await self.context.database.writer.write(
                 record_run_note, self.claimed.run_pk, note=note

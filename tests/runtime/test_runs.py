@@ -268,6 +268,25 @@ async def test_the_page_says_once_that_the_disk_is_full_until_there_is_room(
     await runtime.wait_idle(garden.pk)
 
 
+async def test_room_on_the_disk_does_not_remove_the_note_on_a_retry(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    runtime = await start_runtime(provider_retries=1)
+    wire.enqueue(Scenario(status=529, retry_after="60"))
+    page = open_page(runtime)
+    accepted = await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: "Trying again" in page.of_type("state")[-1]["text"])
+    runtime.queue.count_waiting(accepted.run_pk, 1)
+    assert page.of_type("state")[-1]["text"] == FULL_NOTE
+    runtime.queue.count_waiting(accepted.run_pk, -1)
+    assert "Trying again" in page.of_type("state")[-1]["text"]
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+
+
 async def test_stopping_before_the_first_word_leaves_only_the_footer(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
