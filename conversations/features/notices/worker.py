@@ -100,8 +100,10 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
             fields: dict[str, Any] = {"reason": str(attempt.error), "given_up": state == FAILED}
             if attempt.status is not None:
                 fields["status"] = attempt.status
-            event = "notice_not_mailed" if message.subscription is None else "notice_not_pushed"
-            logger.warning(event, extra={"fields": fields})
+            if message.subscription is None:
+                logger.warning("notice_not_mailed", extra={"fields": fields})
+            else:
+                logger.warning("notice_not_pushed", extra={"fields": fields})
 
 
 async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAttempt:
