@@ -45,21 +45,18 @@ MAX_SENDING, MAX_SENDING_TO_ONE = 32, 4
 
 
 def next_attempt(
-    attempts: int,
-    *,
-    now: datetime,
-    delays: Sequence[int],
-    asked_to_wait: timedelta | None = None,
+    attempts: int, attempt: "DeliveryAttempt", *, now: datetime, delays: Sequence[int]
 ) -> datetime | None:
-    """Return the time of the next attempt, or None if there were enough attempts.
+    """Return the time of the next attempt after ``attempt``, the last of so many ``attempts``.
 
+    Return None if the message arrived, if the refusal is final, or if there were enough attempts.
     ``delays`` are the seconds between attempts. The receiver may ask for a longer delay, up to a
     day, but not for a shorter one.
     """
-    if attempts > len(delays):
+    if attempt.arrived or attempt.is_final or attempts > len(delays):
         return None
     seconds = delays[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
-    requested = min(asked_to_wait or timedelta(), MAX_RETRY_AFTER)
+    requested = min(attempt.wait or timedelta(), MAX_RETRY_AFTER)
     return now + max(timedelta(seconds=seconds), requested)
 
 
@@ -169,14 +166,15 @@ class OutboxWorker[M](ABC):
 class DeliveryAttempt:
     """The result of an attempt to send a message.
 
-    ``status`` is None if there was no response. ``is_gone`` means that the receiver wants no more
-    messages. ``wait`` is the delay that the receiver asked for.
+    ``status`` is None if there was no response. ``is_final`` means that the receiver refused for
+    good, so that another attempt would be useless. ``wait`` is the delay that the receiver asked
+    for.
     """
 
     arrived: bool
     status: int | None = None
     error: str = ""
-    is_gone: bool = False
+    is_final: bool = False
     wait: timedelta | None = None
 
 
@@ -251,7 +249,7 @@ def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
         arrived=False,
         status=status,
         error=describe_status(status),
-        is_gone=status == GONE,
+        is_final=status == GONE,
         wait=wait,
     )
 

@@ -1,6 +1,7 @@
 """The outbox: when a message is sent again, and which receiver is next."""
 
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
@@ -12,26 +13,40 @@ from conversations.agent.tools.web_client import PrivateAddress, explain
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.rendering.messages import translate
-from conversations.runtime.outbox import JITTER, allot, check_receiver_url, next_attempt, post_once
+from conversations.runtime.outbox import (
+    JITTER,
+    DeliveryAttempt,
+    allot,
+    check_receiver_url,
+    next_attempt,
+    post_once,
+)
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 DELAYS = (5, 300, 7_200)
 
+FAILED = DeliveryAttempt(arrived=False)
+
 
 def test_delays_between_attempts_grow_and_have_jitter() -> None:
     for attempts, seconds in enumerate(DELAYS, start=1):
-        found = {next_attempt(attempts, now=NOW, delays=DELAYS) for _ in range(20)}
+        found = {next_attempt(attempts, FAILED, now=NOW, delays=DELAYS) for _ in range(20)}
         assert len(found) > 1
         assert all(
             at and abs((at - NOW).total_seconds() - seconds) <= JITTER * seconds for at in found
         )
-    assert next_attempt(len(DELAYS) + 1, now=NOW, delays=DELAYS) is None
+    assert next_attempt(len(DELAYS) + 1, FAILED, now=NOW, delays=DELAYS) is None
+
+
+@pytest.mark.parametrize("end", [{"arrived": True}, {"is_final": True}])
+def test_no_attempt_follows_a_success_or_a_final_refusal(end: dict[str, bool]) -> None:
+    assert next_attempt(1, replace(FAILED, **end), now=NOW, delays=DELAYS) is None
 
 
 def test_a_receiver_can_delay_the_next_attempt_by_a_day_at_most() -> None:
     def wait(asked: timedelta) -> float:
-        at = next_attempt(1, now=NOW, delays=DELAYS, asked_to_wait=asked)
+        at = next_attempt(1, replace(FAILED, wait=asked), now=NOW, delays=DELAYS)
         assert at is not None
         return (at - NOW).total_seconds()
 

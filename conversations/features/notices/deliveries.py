@@ -271,11 +271,7 @@ def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: d
 
     Return the message's state.
     """
-    next_at = None
-    if not (attempt.arrived or attempt.is_gone):
-        next_at = next_attempt(
-            message.attempts, now=now, delays=RETRY_SECONDS, asked_to_wait=attempt.wait
-        )
+    next_at = next_attempt(message.attempts, attempt, now=now, delays=RETRY_SECONDS)
     if attempt.arrived:
         state = SENT
     elif next_at:

@@ -44,7 +44,7 @@ from conversations.web.addresses import site_of
 from . import deliveries, service, vapid
 from .forms import NoticeForm
 from .models import ASKS, BROKEN, FINISHED, Notice, PushSubscription
-from .worker import GONE, push
+from .worker import push
 
 MAX_BODY_BYTES = 10_000
 
@@ -266,7 +266,7 @@ async def test(request: HttpRequest, device: UUID) -> HttpResponse:
         return sign_in_first()
     subscription = await sync_to_async(service.begin_test)(user.pk, uuid=device)
     attempt = await push(subscription, is_urgent=True)
-    if attempt.status in GONE:
+    if attempt.is_final:
         await sync_to_async(service.remove_subscription)(subscription.pk)
     if attempt.arrived:
         messages.success(request, gettext("A test is on its way."))

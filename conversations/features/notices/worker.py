@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from smtplib import SMTPDataError, SMTPRecipientsRefused, SMTPResponseException
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
         logger.error("notice_not_sent", exc_info=error)
 
     async def complete(self, message: NoticeMessage, attempt: DeliveryAttempt) -> None:
-        if message.subscription is not None and attempt.status in GONE:
+        if message.subscription is not None and attempt.is_final:
             await self.runtime.writer.write(remove_subscription, message.subscription.pk)
             return
         state = await self.runtime.writer.write(
@@ -107,7 +108,10 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
 
 
 async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAttempt:
-    """Send an empty push, which wakes the browser."""
+    """Send an empty push, which wakes the browser.
+
+    A refusal is final if the subscription has ended.
+    """
     headers = {
         "Authorization": vapid.authorization(subscription.endpoint, site=subscription.site),
         "Content-Encoding": "aes128gcm",
@@ -119,13 +123,14 @@ async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAt
     }
     body = vapid.encrypt(p256dh=subscription.p256dh, auth=subscription.auth)
     allows = outbox.allowed_addresses(private=settings.LOOM.push_private_addresses)
-    return await post_once(
+    attempt = await post_once(
         subscription.endpoint,
         body=body,
         headers=headers,
         allows=allows,
         seconds=ATTEMPT_TIMEOUT_SECONDS,
     )
+    return replace(attempt, is_final=attempt.status in GONE)
 
 
 SUBJECTS = {
@@ -166,7 +171,7 @@ def _read_refusal(error: Exception) -> DeliveryAttempt:
         arrived=False,
         status=status,
         error=f"{type(error).__name__}: {said}",
-        is_gone=is_of_email and status >= 500,
+        is_final=is_of_email and status >= 500,
     )
 
 

@@ -45,6 +45,7 @@ from conversations.rendering.rows import (
     without_marks_in,
 )
 from conversations.rendering.tool_rows import tool_word
+from conversations.runtime.titles import FIRST_TURN
 
 from .models import FileLink, ShareLink
 
@@ -288,7 +289,7 @@ def shows_title(link: ShareLink) -> bool:
     if message is None or session.title != make_title(message.content):
         # A model is asked for a title only after a run that was begun by the first message. Without
         # such a run, the title was imported, and may be made from any turns.
-        if not Run.objects.filter(session=session.pk, user_turn=1, kind=MESSAGE).exists():
+        if not Run.objects.filter(session=session.pk, user_turn=FIRST_TURN, kind=MESSAGE).exists():
             return False
         answer = turns_with_text.filter(role=ASSISTANT).values_list("number", flat=True).first()
         source_turns.append(answer or 1)

@@ -234,11 +234,7 @@ def complete_delivery(
     Return True if the webhook was turned off, because no message arrived for ``off_after`` or the
     receiver said that it is gone.
     """
-    next_at = None
-    if not (attempt.arrived or attempt.is_gone):
-        next_at = next_attempt(
-            delivery.attempts, now=now, delays=RETRY_SECONDS, asked_to_wait=attempt.wait
-        )
+    next_at = next_attempt(delivery.attempts, attempt, now=now, delays=RETRY_SECONDS)
     if attempt.arrived:
         state = DELIVERED
     elif next_at:
@@ -257,7 +253,7 @@ def complete_delivery(
             webhook.exclude(failing_since=None).update(failing_since=None)
             return False
         webhook.filter(failing_since=None).update(failing_since=now)
-        is_over = Q() if attempt.is_gone else Q(failing_since__lte=now - off_after)
+        is_over = Q() if attempt.is_final else Q(failing_since__lte=now - off_after)
         turned_off = webhook.filter(is_over, is_active=True)
         return bool(turned_off.update(is_active=False, switched_off_at=now))
 

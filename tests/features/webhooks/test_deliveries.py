@@ -479,7 +479,7 @@ def test_a_long_failing_webhook_is_turned_off_and_can_be_turned_on(
 def test_a_410_response_turns_the_webhook_off(webhook: Webhook) -> None:
     send_test(webhook)
     [outgoing] = claim()
-    gone = DeliveryAttempt(arrived=False, status=410, is_gone=True)
+    gone = DeliveryAttempt(arrived=False, status=410, is_final=True)
     assert complete_delivery(outgoing, gone, now=timezone.now(), off_after=OFF_AFTER)
     assert walk_deliveries(webhook)[0].state == FAILED
     webhook.refresh_from_db()

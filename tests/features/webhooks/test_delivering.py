@@ -139,7 +139,7 @@ async def test_error_responses_and_retry_after_are_understood(
     gone, busy, down = [
         await attempt_delivery(claimed, allows=allowed_addresses()) for _ in range(3)
     ]
-    assert (gone.is_gone, gone.status) == (True, 410)
+    assert (gone.is_final, gone.status) == (True, 410)
     assert busy.wait == timedelta(hours=1)
     assert (down.wait, down.error) == (None, "The receiver responded with 503.")
     receiver.answers = [(503, {"Retry-After": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 30}"})]
