@@ -76,26 +76,35 @@ def refuse_newer_database() -> None:
             )
 
 
+STANDARD_OUTPUT = "standard output"
+
+
 class StandardOutput(OutputWrapper):
     """Standard output. If it cannot be written, this is not an error of the server's disk."""
 
     def write(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as in Django
-        with _naming_standard_output():
+        with _naming_output(STANDARD_OUTPUT):
             super().write(*args, **kwargs)
 
     def flush(self) -> None:
-        with _naming_standard_output():
+        with _naming_output(STANDARD_OUTPUT):
             super().flush()
 
 
 @contextmanager
-def _naming_standard_output() -> Iterator[None]:
+def _naming_output(where: str) -> Iterator[None]:
+    """Raise CommandError for an output that cannot be written, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CommandError(f"standard output: {error.strerror}") from error
+        is_named_wrongly = isinstance(
+            error, FileNotFoundError | NotADirectoryError | IsADirectoryError
+        )
+        raise CommandError(
+            f"{where}: {error.strerror or error}", returncode=2 if is_named_wrongly else 1
+        ) from error
 
 
 class DatabaseCommand(BaseCommand):
@@ -165,19 +174,8 @@ def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
 
     A file appears under its name only when it is complete, and is readable by its owner alone.
     Raise CommandError if it cannot be written, with exit code 2 if the folder does not exist."""
-    try:
-        with _open_output(output, stdout) as stream:
-            yield stream
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        is_named_wrongly = isinstance(
-            error, FileNotFoundError | NotADirectoryError | IsADirectoryError
-        )
-        where = output or "standard output"
-        raise CommandError(
-            f"{where}: {error.strerror or error}", returncode=2 if is_named_wrongly else 1
-        ) from error
+    with _naming_output(output or STANDARD_OUTPUT), _open_output(output, stdout) as stream:
+        yield stream
 
 
 @contextmanager
