@@ -13,7 +13,7 @@ from tests.e2e.accessibility import (
     violations_everywhere,
     violations_light_and_dark,
 )
-from tests.e2e.conftest import NARROW, Chat, Server, long_session, settle, take_picture
+from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, settle, take_picture
 from tests.e2e.test_answer_content import answer_lines
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -163,6 +163,12 @@ def test_reading_and_searching_work_without_javascript(
     page.goto(f"{server.url}/s/{uuid}/")
     wire.enqueue(Scenario(text="By plain form."))
     expect(page.locator("#files")).to_have_accessible_name("Attach files")
+    page.set_viewport_size(NARROW)
+    outer, inner = (page.locator(part).bounding_box() for part in ("#composer", "#files"))
+    assert outer
+    assert inner
+    assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    page.set_viewport_size(WIDE)
     file = {"name": "good.txt", "mimeType": "text/plain", "buffer": b"words"}
     page.locator("#files").set_input_files(file)
     page.get_by_role("textbox", name="Message").fill("without scripts")
