@@ -308,9 +308,9 @@ def prepare_edit(root: Path, arguments: EditFile) -> PreparedChange:
     for span in match.spans[:MAX_NAMED_PLACES]:
         numbers.append(file_edits.line_of(text, span.start + shift))
         shift += len(span.text) - (span.end - span.start)
-    lines_text = f"line {numbers[0]}" if count == 1 else f"lines {_list(numbers, count)}"
+    where = f"line {numbers[0]}" if count == 1 else f"lines {_list(numbers, count)}"
     drift = f" It was found apart from {match.drift}." if match.drift else ""
-    head = f"Edited {shown(path)}: {count_text(count, 'place')} ({lines_text}).{drift}"
+    head = f"Edited {shown(path)}: {count_text(count, 'place')} ({where}).{drift}"
     first = max(1, numbers[0] - LINES_AROUND)
     height = match.spans[0].text.count("\n") + 1 + LINES_AROUND
     last = min(numbers[0] - 1 + height, first - 1 + MAX_SNIPPET_LINES)
