@@ -404,8 +404,8 @@ class LockedSession:
         # journal.
         edits = [
             (row.seq, edit)
-            for event, row in zip(prepared, rows, strict=False)
-            if (edit := edit_of(event.event.payload)) is not None
+            for prepared_event, row in zip(prepared, rows, strict=False)
+            if (edit := edit_of(prepared_event.event.payload)) is not None
         ]
         advance_state(self.cursor, self.state, facts=facts, edits=edits)
         if call is not None:
@@ -590,28 +590,29 @@ def _insert_events(
 
 
 def _insert_event(
-    session: LockedSession, event: PreparedEvent, numbers: list[int], statement: str
+    session: LockedSession, prepared: PreparedEvent, numbers: list[int], statement: str
 ) -> Row:
-    seq, payload = session.next_seq, event.event.payload
-    if event.event.new is not None:
-        turn: int | None = numbers[event.event.new]
+    seq, payload = session.next_seq, prepared.event.payload
+    if prepared.event.new is not None:
+        turn: int | None = numbers[prepared.event.new]
     else:
-        turn = event.event.turn or session.next_turn - 1 or None
+        turn = prepared.event.turn or session.next_turn - 1 or None
     digest = event_digest(
         session.event_digest,
         seq=seq,
-        event_type=event.event_type,
-        payload=event.payload,
+        event_type=prepared.event_type,
+        payload=prepared.payload,
         turn=turn,
-        created_at=event.created_at,
+        created_at=prepared.created_at,
     )
-    html = event.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
-    row = (event.event_type, event.payload, turn, moment_value(event.created_at), digest, html)
+    html = prepared.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
+    created_at = moment_value(prepared.created_at)
+    row = (prepared.event_type, prepared.payload, turn, created_at, digest, html)
     session.cursor.execute(statement, [session.pk, seq, *row, RENDER_VERSION])
     session.next_seq, session.event_digest = seq + 1, digest
     return Row(
         seq=seq,
-        event_type=event.event_type,
+        event_type=prepared.event_type,
         turn=turn,
         html=html,
         client_id=payload.client_id if isinstance(payload, UserMessage) else "",
