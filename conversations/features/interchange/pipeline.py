@@ -148,10 +148,8 @@ class ImportRun:
                 self._import_item(item, 0)
             unread = [file.name for file in source.files if file.name not in source.used]
             if unread:
-                names, unnamed_count = (
-                    ", ".join(unread[:MAX_NAMED_FILES]),
-                    len(unread) - MAX_NAMED_FILES,
-                )
+                names = ", ".join(unread[:MAX_NAMED_FILES])
+                unnamed_count = len(unread) - MAX_NAMED_FILES
                 if unnamed_count > 0:
                     text = say(
                         "no conversations in %(files)s and %(count)s more",
