@@ -98,8 +98,8 @@ class ClientExchange:
 def open_exchange(request: HttpRequest, slug: str, client_request: ClientRequest) -> ClientExchange:
     """Find or create the request's session and save its files. Raise the errors of the archive."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
-    has_attachments = bool(client_request.content.files or client_request.results)
-    check_message_text(client_request.content.text, may_be_empty=has_attachments)
+    may_be_empty = bool(client_request.content.files or client_request.results)
+    check_message_text(client_request.content.text, may_be_empty=may_be_empty)
     user = caller_of(request).user
     # If the same request is sent again, its client id begins with the same text, by which its run
     # is found.
@@ -204,8 +204,11 @@ def _read_new_content(
     content = client_request.content
     # Only earlier messages show that an answer was not received. Without them, the message counts
     # as a new one unless its run ended without an answer.
-    may_repeat = last is not None and (client_request.earlier_messages or last.state in UNANSWERED)
-    if last is not None and may_repeat and not client_request.results:
+    if (
+        last is not None
+        and not client_request.results
+        and (client_request.earlier_messages or last.state in UNANSWERED)
+    ):
         for count in _repeated_counts(client_request):
             if last.client_id.startswith(_make_id_prefix(client_request, count)):
                 content = read_person_content(client_request.new_messages[count:])
