@@ -253,8 +253,8 @@ def complete_delivery(
             webhook.exclude(failing_since=None).update(failing_since=None)
             return False
         webhook.filter(failing_since=None).update(failing_since=now)
-        is_over = Q() if attempt.is_final else Q(failing_since__lte=now - off_after)
-        turned_off = webhook.filter(is_over, is_active=True)
+        condition = Q() if attempt.is_final else Q(failing_since__lte=now - off_after)
+        turned_off = webhook.filter(condition, is_active=True)
         return bool(turned_off.update(is_active=False, switched_off_at=now))
 
 
