@@ -51,7 +51,7 @@ def list_branches(session: Session) -> list[LeftBranch]:
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
     rows = list(rewinds.values_list(*marker_columns("turn"), "created_at", "reason"))
     markers = [Marker(*row[:3]) for row in rows]
-    branches = list(islice(find_branches(markers, last=session.turn_count), MAX_BRANCHES))
+    branches = list(islice(find_branches(markers), MAX_BRANCHES))
     firsts = [branch.first for branch in branches]
     begins = read_beginnings(session.pk, firsts, chars=MAX_LINE_CHARS * 4)
     roles = _read_roles(session, firsts)

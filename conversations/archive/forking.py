@@ -18,7 +18,7 @@ from conversations.domain.active_path import (
     are_within,
     branch_with,
     hidden_ranges,
-    markers_until_left,
+    merge_ranges,
 )
 from conversations.domain.attachments import read_references
 from conversations.domain.errors import NotFound
@@ -110,9 +110,9 @@ def read_hidden_beside(session: Session, turn: int) -> Ranges:
     """
     markers = read_markers(session.pk, "turn")
     branch = branch_with(markers, turn)
-    if branch is not None:
-        markers = markers_until_left(markers, branch.back_to, last=session.turn_count)
-    return hidden_ranges(markers)
+    if branch is None:
+        return hidden_ranges(markers)
+    return merge_ranges([*branch.hidden, (branch.end + 1, session.turn_count)])
 
 
 def read_state_moment(session_pk: int, turn: int) -> StateMoment:

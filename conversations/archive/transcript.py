@@ -28,12 +28,11 @@ from .rewinds import first_seq_from_turn
 from .sessions import CHOSEN_MODEL_SQL
 from .transcript_plan import (
     PlanSegment,
-    RewoundRange,
-    cut_after,
-    cut_before,
     locate,
     make_plan,
+    next_position,
     rewound_ranges,
+    split_plan,
 )
 from .turns import COLUMNS, page_limit
 
@@ -97,22 +96,23 @@ def read_page(
     ``transcript_plan.rewound_ranges``.
     """
     limit = page_limit(limit)
-    plan = make_plan(session, use_journal, synthesise, include_rewound, as_of)
+    plan = make_plan(
+        session,
+        use_journal=use_journal,
+        synthesise=synthesise,
+        include_rewound=include_rewound,
+        as_of=as_of,
+    )
+    earlier, later = plan, list[PlanSegment]()
     first = around_turn if from_turn is None else from_turn
     if first is not None:
-        cursor = locate(session, plan, TranscriptCursor("turn", first))
-        previous = TranscriptCursor("turn", first - 1, 10**6)
-        if cursor.source == "seq":
-            previous = TranscriptCursor("seq", cursor.number - 1)
-        earlier = cut_before(plan, cursor) if from_turn is None else []
-        return _make_page(session, plan, earlier, cut_after(plan, previous), limit)
-    if after is not None:
-        rest = cut_after(plan, locate(session, plan, after))
-        return _make_page(session, plan, [], rest, limit)
-    if before is not None:
-        plan_before = cut_before(plan, locate(session, plan, before))
-        return _make_page(session, plan, plan_before, [], limit)
-    return _make_page(session, plan, plan, [], limit)
+        earlier, later = split_plan(plan, locate(session, plan, TranscriptCursor("turn", first)))
+        earlier = earlier if from_turn is None else []
+    elif after is not None:
+        earlier, (_, later) = [], split_plan(plan, next_position(locate(session, plan, after)))
+    elif before is not None:
+        earlier, _ = split_plan(plan, locate(session, plan, before))
+    return _make_page(session, plan, earlier, later, limit)
 
 
 def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
@@ -129,13 +129,14 @@ def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
     )
 
 
-def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
+def render_rewound_marker(session: Session, rewound: PlanSegment) -> str:
     """Return the row that stands for replaced rows. It is the same live and in a page."""
+    assert rewound.left_at is not None
     place = RowPosition(
         session=session.uuid,
         seq=f"{rewound.source}:{rewound.high}" if rewound.source == "turn" else str(rewound.high),
         turn="",
-        created_at=rewound.created_at,
+        created_at=rewound.left_at,
     )
     show_url = f"/s/{session.uuid}/?all=1&after={rewound.source}:{rewound.low - 1}"
     return render_rewound(place=place, count=rewound.count, show_url=show_url)
@@ -159,16 +160,17 @@ def _make_page(
     if not rows:
         return TranscriptPage(rows=[], older=None, newer=None)
     first, last = _parse_cursor(rows[0].cursor), _parse_cursor(rows[-1].cursor)
-    rest = cut_after(plan, last)
+    before, _ = split_plan(plan, locate(session, plan, first))
+    _, rest = split_plan(plan, next_position(locate(session, plan, last)))
     has_after = bool(rest)
-    if len(rest) == 1 and rest[0].kind == "turn" and rest[0].low == rest[0].high:
+    if len(rest) == 1 and rest[0].source == "turn" and rest[0].count == 1:
         # Only one turn is left. The page may already have all of its rows.
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
         has_after = len(_turn_rows(_Reader(session), turn)) > rest[0].skip
     kinds = {row.cursor.partition(":")[0] for row in rows}
     return TranscriptPage(
         rows=rows,
-        older=rows[0].cursor if cut_before(plan, first) else None,
+        older=rows[0].cursor if before else None,
         newer=rows[-1].cursor if has_after else None,
         source="mixed" if len(kinds) > 1 else {"seq": "journal", "turn": "turns"}[kinds.pop()],
     )
@@ -188,17 +190,17 @@ def _read_segments(
     for segment in reversed(segments) if newest_first else segments:
         if remaining <= 0:
             break
-        if segment.kind == "turn":
+        if segment.left_at is not None:
+            cursor = f"{segment.source}:{segment.high}"
+            html = render_rewound_marker(reader.session, segment)
+            chosen.append([PageRow(cursor=cursor, html=html)])
+            remaining -= 1
+        elif segment.source == "turn":
             rows = _read_turn_rows(reader, segment, remaining, newest_first=newest_first)
             chosen.append(rows)
             remaining -= len(rows)
-        elif segment.rewind is not None:
-            cursor = f"{segment.rewind.source}:{segment.rewind.high}"
-            html = render_rewound_marker(reader.session, segment.rewind)
-            chosen.append([PageRow(cursor=cursor, html=html)])
-            remaining -= 1
         else:
-            count = min(remaining, segment.high - segment.low + 1)
+            count = min(remaining, segment.count)
             low = segment.high - count + 1 if newest_first else segment.low
             chosen.append(PlanSegment("seq", low, low + count - 1))
             remaining -= count

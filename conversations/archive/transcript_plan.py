@@ -2,57 +2,64 @@
 
 Segments are ranges of the journal, ranges of turns that the journal does not cover, and markers for
 rows that left the active path, in the order of the page. ``seq`` has no gaps, so the plan knows the
-number of rows of each range of the journal. A page is cut out of the plan by a cursor.
+number of rows of each range of the journal.
+
+Each row has a position, and rows are in the order of their positions. Row 7 of the journal is at
+(7, 0, 0). If the rows of turn 3 stand after it, the first is at (7, 3, 0) and the second at
+(7, 3, 1); the next row of the journal is at (8, 0, 0). A page is cut out of the plan at a position.
 """
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, cast
 
-from conversations.domain.active_path import Marker, hidden_ranges, markers_until_left
+from conversations.domain.active_path import Marker, hidden_ranges, merge_ranges
 from conversations.domain.keyset import TranscriptCursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
 from .rewinds import first_seq_from_turn
 from .turns import marker_columns
 
+type Position = tuple[int, int, int]
+"""A row of the journal, and of the turns after it a turn's number and the index of its row."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSegment:
-    """A segment of the plan.
+    """A segment of the plan: events (``seq``) or turns (``turn``) by ``source``.
 
-    ``kind`` is ``seq``, ``turn`` or ``rewound``. ``after_seq`` is the position of a range of turns
-    in the journal. ``skip`` is the number of rows to leave out at the start of the first turn, and
-    ``stop`` is the number of rows to include of the last turn.
+    ``after_seq`` is the event after which a range of turns stands. ``skip`` is the number of rows
+    to leave out at the start of the first turn, and ``stop`` is the number of rows to include of
+    the last turn. If the rows left the active path, ``left_at`` is the time when they last left it,
+    and the page has one marker for them.
     """
 
-    kind: str
+    source: str
     low: int
     high: int
     after_seq: int = 0
     skip: int = 0
     stop: int | None = None
-    rewind: "RewoundRange | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class RewoundRange:
-    """Rows of one source that left the active path, and the time when they last left it."""
-
-    source: str
-    low: int
-    high: int
-    created_at: datetime
+    left_at: datetime | None = None
 
     @property
     def count(self) -> int:
         return self.high - self.low + 1
 
+    def position_of(self, number: int, part: int = 0) -> Position:
+        return (number, 0, 0) if self.source == "seq" else (self.after_seq, number, part)
 
-def rewound_ranges(
-    session: Session, *, source: str, as_of: int | None = None
-) -> list[RewoundRange]:
+    @property
+    def end(self) -> Position:
+        """The position after all rows that the last number can have."""
+        seq, turn, _ = self.position_of(self.high)
+        return seq, turn + 1, 0
+
+
+def rewound_ranges(session: Session, *, source: str, as_of: int | None = None) -> list[PlanSegment]:
     """Return the ranges of ``seq`` or ``turn`` that are off the active path, disjoint and ordered.
 
     If ``as_of`` is given, use the path that was left by the rewind with this index instead of the
@@ -63,12 +70,14 @@ def rewound_ranges(
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
     rows = list(rewinds.values_list(*marker_columns(source), "created_at"))
     markers = [Marker(*marker) for *marker, _ in rows]
-    if as_of is not None:
+    if as_of is None:
+        hidden = hidden_ranges(markers)
+    else:
         last = session.turn_count if source == "turn" else session.last_seq
-        markers = markers_until_left(markers, as_of, last=last)
+        since = (markers[as_of].high + 1, last)
+        hidden = merge_ranges([*hidden_ranges(markers[:as_of]), since])
     return [
-        RewoundRange(source, low, high, _left_at(low, high, rows))
-        for low, high in hidden_ranges(markers)
+        PlanSegment(source, low, high, left_at=_left_at(low, high, rows)) for low, high in hidden
     ]
 
 
@@ -84,6 +93,7 @@ def _left_at(low: int, high: int, rows: Sequence[tuple[Any, ...]]) -> datetime:
 
 def make_plan(
     session: Session,
+    *,
     use_journal: bool,
     synthesise: bool,
     include_rewound: bool,
@@ -107,14 +117,14 @@ def make_plan(
         return segments
     hidden = {
         source: rewound_ranges(session, source=source, as_of=as_of)
-        for source in {segment.kind for segment in segments}
+        for source in {segment.source for segment in segments}
     }
-    pieces = [piece for segment in segments for piece in _cut_out(segment, hidden[segment.kind])]
-    return pieces if as_of is None else [piece for piece in pieces if piece.rewind is None]
+    pieces = [piece for segment in segments for piece in _cut_out(segment, hidden[segment.source])]
+    return pieces if as_of is None else [piece for piece in pieces if piece.left_at is None]
 
 
-def _cut_out(segment: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[PlanSegment]:
-    """Yield the stretch with a marker in place of each hidden range."""
+def _cut_out(segment: PlanSegment, hidden: Iterable[PlanSegment]) -> Iterator[PlanSegment]:
+    """Yield the segment with a marker in place of each hidden range."""
     low = segment.low
     for rewound in hidden:
         start, end = max(low, rewound.low), min(segment.high, rewound.high)
@@ -122,104 +132,68 @@ def _cut_out(segment: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[P
             continue
         if low < start:
             yield replace(segment, low=low, high=start - 1)
-        yield PlanSegment(
-            "rewound",
-            start,
-            end,
-            after_seq=segment.after_seq,
-            rewind=replace(rewound, low=start, high=end),
-        )
+        yield replace(segment, low=start, high=end, left_at=rewound.left_at)
         low = end + 1
     if low <= segment.high:
         yield replace(segment, low=low)
 
 
-def locate(
-    session: Session, plan: Sequence[PlanSegment], cursor: TranscriptCursor
-) -> TranscriptCursor:
-    """Return the cursor in the source that the plan uses at its position.
+def locate(session: Session, plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> Position:
+    """Return the position of the cursor's row in the plan.
 
-    If the journal covers a turn, its cursor becomes the seq of its first event, and the reverse.
+    If the journal covers a turn, its position is that of its first event, and the reverse.
     """
-    sources = {_source(segment) for segment in plan}
+    if cursor.number == 0:
+        return 0, 0, 0
     if cursor.source == "turn":
-        is_inside = any(
-            _source(segment) == "turn" and segment.low <= cursor.number <= segment.high
-            for segment in plan
-        )
-        if is_inside or "seq" not in sources:
-            return cursor
-        first = first_seq_from_turn(session.pk, cursor.number)
-        return TranscriptCursor("seq", first) if first is not None else cursor
-    if sources != {"turn"}:
-        return cursor
+        return _locate_turn(session, plan, cursor)
+    if any(segment.source == "seq" for segment in plan):
+        return cursor.number, 0, 0
     events = ChatEvent.objects.filter(
         session=session.pk, seq__lte=cursor.number, turn_number__isnull=False
     )
     turn = events.order_by("-seq").values_list("turn_number", flat=True).first()
-    return TranscriptCursor("turn", turn or 0)
+    return session.last_seq, turn or 0, 0
 
 
-def _source(segment: PlanSegment) -> str:
-    return segment.rewind.source if segment.rewind else segment.kind
+def _locate_turn(
+    session: Session, plan: Sequence[PlanSegment], cursor: TranscriptCursor
+) -> Position:
+    ranges = (segment for segment in plan if segment.source == "turn")
+    following = next((segment for segment in ranges if cursor.number <= segment.high), None)
+    if following is not None and following.low <= cursor.number:
+        return following.position_of(cursor.number, cursor.part)
+    if any(segment.source == "seq" for segment in plan):
+        first = first_seq_from_turn(session.pk, cursor.number)
+        if first is not None:
+            return first, 0, 0
+    if following is not None:
+        return following.position_of(following.low)
+    return session.last_seq, cursor.number, cursor.part
 
 
-def _seq_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> int | None:
-    """Return the event after which the plan has the cursor's turn.
+def next_position(position: Position) -> Position:
+    """Return the first position after that of a row."""
+    seq, turn, part = position
+    return (seq, turn, part + 1) if turn else (seq, 1, 0)
 
-    Return None for a cursor in the journal, and for a turn that is in no range of turns.
+
+def split_plan(
+    plan: Sequence[PlanSegment], position: Position
+) -> tuple[list[PlanSegment], list[PlanSegment]]:
+    """Return the segments before a position, and those from it on.
+
+    If the position is within the rows of a marker, neither has the marker.
     """
-    if cursor.source == "seq":
-        return None
-    return next(
-        (
-            segment.after_seq
-            for segment in plan
-            if _source(segment) == "turn" and segment.low <= cursor.number <= segment.high
-        ),
-        None,
-    )
-
-
-def _side(segment: PlanSegment, cursor: TranscriptCursor, seq_before: int | None) -> int:
-    """Return -1 if the stretch is before the cursor, 1 if it is after, 0 if it contains it."""
-    if _source(segment) == cursor.source:
-        if segment.high < cursor.number:
-            return -1
-        return 1 if segment.low > cursor.number else 0
-    if cursor.source == "seq":  # and the stretch is one of turns
-        return -1 if segment.after_seq < cursor.number else 1
-    # Compare a range of the journal with a cursor among turns by the position of those turns.
-    if seq_before is not None:
-        return -1 if segment.high <= seq_before else 1
-    return -1 if cursor.number > 0 else 1
-
-
-def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
-    """Return the segments strictly before the cursor."""
-    segments: list[PlanSegment] = []
-    seq_before = _seq_before(plan, cursor)  # once, as a plan may have thousands of segments
-    for segment in plan:
-        side = _side(segment, cursor, seq_before)
-        if side == -1:
-            segments.append(segment)
-        elif side == 0 and segment.kind == "turn" and cursor.part:
-            segments.append(replace(segment, high=cursor.number, stop=cursor.part))
-        elif side == 0 and segment.kind != "rewound" and segment.low < cursor.number:
-            segments.append(replace(segment, high=cursor.number - 1))
-    return segments
-
-
-def cut_after(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
-    """Return the segments strictly after the cursor."""
-    segments: list[PlanSegment] = []
-    seq_before = _seq_before(plan, cursor)  # once, as a plan may have thousands of segments
-    for segment in plan:
-        side = _side(segment, cursor, seq_before)
-        if side == 1:
-            segments.append(segment)
-        elif side == 0 and segment.kind == "turn":
-            segments.append(replace(segment, low=cursor.number, skip=cursor.part + 1))
-        elif side == 0 and segment.kind == "seq" and cursor.number < segment.high:
-            segments.append(replace(segment, low=cursor.number + 1))
-    return segments
+    index = bisect(plan, position, key=attrgetter("end"))
+    earlier, later = list(plan[:index]), list(plan[index:])
+    if not later or later[0].position_of(later[0].low) >= position:
+        return earlier, later
+    cut, (seq, turn, part) = later.pop(0), position
+    if cut.left_at is not None:
+        return earlier, later
+    # In a range of the journal, a position among turns is after the row of the journal.
+    first = turn if cut.source == "turn" else seq + (turn > 0)
+    last = first if part else first - 1
+    before = replace(cut, high=last, stop=part or None)
+    return [*earlier, before], [replace(cut, low=first, skip=part), *later]

@@ -1,11 +1,19 @@
 """The active path: the turns and rows of a session that currently count.
 
-Markers record, in order, what left the path. A marker that goes back to an earlier moment restores
-the path of that moment, and removes everything that was said since.
+The turns of a session are a tree. A turn follows the turn before it; only the first turn after a
+marker follows the turn at which the marker ended the path. Markers record, in order, which numbers
+left the path. A marker that goes back to an earlier moment restores the path of that moment, and
+removes everything that was said since.
+
+For example, turns 1 to 4 are said, 3 is edited (5, answered by 6), and then 3 is used again::
+
+    Marker(3, 4, None)      off the path: 3–4      turn 5 follows turn 2
+    Marker(5, 6, 0)         off the path: 5–6      turn 7 will follow turn 4
+
+Here 3 and 5 are versions, and the turns 5 to 6 are a branch that was left.
 """
 
 from bisect import bisect
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from operator import itemgetter
@@ -18,7 +26,7 @@ class Marker(NamedTuple):
     """A marker that the numbers from ``low`` to ``high`` leave the path.
 
     The range is empty if ``high`` is below ``low``. With ``back_to``, all other numbers are off the
-    path exactly if they were off it after that many markers of the session.
+    path exactly if they were off it after that many markers of the session, which are before it.
     """
 
     low: int
@@ -54,25 +62,14 @@ def count_within(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> in
 
 def hidden_ranges(markers: Sequence[Marker]) -> Ranges:
     """Return the ranges that are off the path after these markers, the session's first ones."""
-    last = deque(_replay(markers), maxlen=1)
-    return merge_ranges(last[0]) if last else []
-
-
-def _replay(markers: Sequence[Marker]) -> Iterator[Ranges]:
-    """Yield, for each marker, the unmerged ranges that are off the path after it.
-
-    A list is valid only until the next one is requested.
-    """
-    needed = {marker.back_to for marker in markers}
-    saved: dict[int, Ranges] = {0: []}
-    hidden: Ranges = []
-    for count, (low, high, back_to) in enumerate(markers, 1):
-        if back_to is not None:
-            hidden = list(saved.get(back_to, hidden))
-        hidden.append((low, high))
-        if count in needed:
-            saved[count] = merge_ranges(hidden)
-        yield hidden
+    ranges = []
+    count = len(markers)
+    while count:
+        low, high, back_to = markers[count - 1]
+        ranges.append((low, high))
+        # The markers since the moment to which a marker goes back have no effect any more.
+        count = count - 1 if back_to is None else back_to
+    return merge_ranges(ranges)
 
 
 def first_difference(first: Ranges, second: Ranges) -> int:
@@ -90,15 +87,36 @@ def first_difference(first: Ranges, second: Ranges) -> int:
     return 2**63 - 1
 
 
-def _hidden_after_each(markers: Sequence[Marker]) -> list[Ranges]:
-    """Return the ranges that are off the path before the first marker and after each marker."""
-    return [[], *(merge_ranges(hidden) for hidden in _replay(markers))]
-
-
 def _last_active(hidden: Ranges, end: int) -> int:
     """Return the last number up to ``end`` that is not hidden, or 0 if there is none."""
     around = _range_with(end, hidden)
     return end if around is None else around[0] - 1
+
+
+def _first_active(hidden: Ranges, start: int) -> int:
+    """Return the first number from ``start`` on that is not hidden."""
+    around = _range_with(start, hidden)
+    return start if around is None else around[1] + 1
+
+
+def _hidden_after_each(markers: Sequence[Marker]) -> list[Ranges]:
+    """Return the ranges that are off the path before the first marker and after each marker."""
+    hidden: list[Ranges] = [[]]
+    for low, high, back_to in markers:
+        before = hidden[-1 if back_to is None else back_to]
+        hidden.append(merge_ranges([*before, (low, high)]))
+    return hidden
+
+
+def _find_parents(markers: Sequence[Marker], hidden: Sequence[Ranges]) -> dict[int, int]:
+    """Return the turns that the first turns after markers follow, also those not said yet.
+
+    ``hidden`` are the ranges after each marker. Any other turn follows the turn before it.
+    """
+    return {
+        marker.high + 1: _last_active(after, marker.high)
+        for marker, after in zip(markers, hidden[1:], strict=True)
+    }
 
 
 def find_versions(
@@ -110,24 +128,13 @@ def find_versions(
     ``parting`` are the indexes of the markers after which a message was edited or an answer was
     regenerated. ``last`` is the session's last turn.
     """
-    hidden = _hidden_after_each(markers)
-    parents: dict[int, int] = {}
-    beginnings: set[int] = set()
+    parents = _find_parents(markers, _hidden_after_each(markers))
+    parents.pop(last + 1, None)
+    begun_by = {marker.high + 1: index for index, marker in enumerate(markers)}
     parting_indexes = set(parting)
-    for index, marker in enumerate(markers):
-        turn = marker.high + 1
-        if turn > last:
-            continue
-        parents[turn] = _last_active(hidden[index + 1], marker.high)
-        if index in parting_indexes:
-            beginnings.add(turn)
-        else:
-            beginnings.discard(turn)
-    groups: list[tuple[int, ...]] = []
-    for parent in sorted({parents[turn] for turn in beginnings}):
-        turns = {turn for turn, previous in parents.items() if previous == parent}
-        if parents.get(parent + 1, parent) == parent:
-            turns.add(parent + 1)
+    groups = []
+    for parent in sorted({parents[turn] for turn in parents if begun_by[turn] in parting_indexes}):
+        turns = {turn for turn in (parent + 1, *parents) if parents.get(turn, turn - 1) == parent}
         groups.append(tuple(sorted(turns)))
     return [turns for turns in groups if len(turns) > 1]
 
@@ -151,48 +158,24 @@ class Branch(NamedTuple):
         return self.tip - self.first + 1 - count_within(self.first, self.tip, self.hidden)
 
 
-def markers_until_left(markers: Sequence[Marker], back_to: int, *, last: int) -> list[Marker]:
-    """Return markers that give the path as it was before the marker after ``back_to`` others.
-
-    The last of them hides everything that was said since, up to ``last``, the session's last
-    number.
-    """
-    return [*markers[:back_to], Marker(markers[back_to].high + 1, last, None)]
-
-
-def find_branches(markers: Sequence[Marker], *, last: int) -> Iterator[Branch]:
+def find_branches(markers: Sequence[Marker]) -> Iterator[Branch]:
     """Yield the branches, beginning with the one that was left last.
 
     A path that was continued later is yielded once, as it was when it was longest.
     """
     hidden = _hidden_after_each(markers)
-    left_at: dict[int, int] = {}  # The tip of a path → the number of markers before it was left.
+    parents = _find_parents(markers, hidden)
+    # A branch ends at a turn that no other turn follows.
+    seen = set(parents.values())
     for index in reversed(range(len(markers))):
-        tip = _last_active(hidden[index], markers[index].high)
-        if are_within(tip, hidden[-1]):
-            left_at.setdefault(tip, index)
-    for tip, index in left_at.items():
-        was_continued = any(
-            tip < later_tip and not are_within(tip, hidden[later])
-            for later_tip, later in left_at.items()
-        )
-        if not was_continued:
-            gone = hidden[index]
-            first = _first_apart(gone, hidden[-1], tip)
-            yield Branch(first, tip, index, markers[index].high, gone)
-
-
-def _first_apart(gone: Ranges, current: Ranges, tip: int) -> int:
-    """Return the first number on a path up to ``tip`` that is not on the current path."""
-    index = 0
-    for low, high in current:
-        while index < len(gone) and gone[index][1] < low:
-            index += 1
-        is_gone = index < len(gone) and gone[index][0] <= low
-        first = gone[index][1] + 1 if is_gone else low
-        if first <= high:
-            return first
-    return tip
+        branch_end, gone = markers[index].high, hidden[index]
+        tip = _last_active(gone, branch_end)
+        if tip in seen or tip + 1 not in parents or not are_within(tip, hidden[-1]):
+            continue
+        seen.add(tip)
+        firsts = ((_first_active(gone, low), high) for low, high in hidden[-1])
+        first = next(first for first, high in firsts if first <= high)
+        yield Branch(first, tip, index, branch_end, gone)
 
 
 def branch_with(markers: Sequence[Marker], turn: int) -> Branch | None:
@@ -200,11 +183,10 @@ def branch_with(markers: Sequence[Marker], turn: int) -> Branch | None:
 
     Return None if the turn is on the active path, or if no branch has it.
     """
-    hidden = _hidden_after_each(markers)
-    if not are_within(turn, hidden[-1]):
+    if not are_within(turn, hidden_ranges(markers)):
         return None
     for index in reversed(range(len(markers))):
-        end, gone = markers[index].high, hidden[index]
+        end, gone = markers[index].high, hidden_ranges(markers[:index])
         if turn <= end and not are_within(turn, gone):
             return Branch(turn, _last_active(gone, end), index, end, gone)
     return None

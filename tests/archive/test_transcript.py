@@ -18,7 +18,7 @@ from conversations.archive.journal import (
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import TranscriptPage, live_seq_of, read_live_rows, read_page
-from conversations.archive.transcript_plan import PlanSegment, cut_after, cut_before
+from conversations.archive.transcript_plan import PlanSegment, locate, next_position, split_plan
 from conversations.domain.errors import Rejected
 from conversations.domain.events import (
     Fallback,
@@ -142,7 +142,7 @@ def test_paging_any_mixture_in_either_direction_gives_each_row_once(
     assert everything == [str(n) for n, step in enumerate(steps) if isinstance(step, bool)]
 
 
-def test_plan_of_many_gaps_is_walked_at_most_twice_for_a_cut() -> None:
+def test_plan_of_many_gaps_is_walked_at_most_twice_for_a_cut(session: Session) -> None:
     class Counted(list[PlanSegment]):
         walks = 0
 
@@ -154,10 +154,12 @@ def test_plan_of_many_gaps_is_walked_at_most_twice_for_a_cut() -> None:
     for number in range(1, 100):
         plan.append(PlanSegment("seq", number, number))
         plan.append(PlanSegment("turn", 2 * number, 2 * number, after_seq=number))
-    for cut in (cut_before, cut_after):
-        plan.walks = 0
-        assert len(cut(plan, TranscriptCursor("turn", 100))) == 99
-        assert plan.walks <= 2
+    position = locate(session, plan, TranscriptCursor("turn", 100))
+    earlier, later = split_plan(plan, position)
+    assert plan.walks <= 2
+    assert (len(earlier), len(later)) == (99, 99)
+    _, later = split_plan(plan, next_position(position))
+    assert later[0] == PlanSegment("turn", 100, 100, after_seq=50, skip=1)
 
 
 def test_page_around_a_turn_reaches_both_ways(session: Session) -> None:
@@ -168,6 +170,8 @@ def test_page_around_a_turn_reaches_both_ways(session: Session) -> None:
         assert str(turn - 1) in texts(page)
         assert (page.older is None) == ("0" in texts(page))
         assert (page.newer is None) == ("59" in texts(page))
+        first = int(texts(page)[0])
+        assert texts(page) == [str(n) for n in range(first, first + 10)]
 
 
 def test_replaced_rows_leave_a_marker_that_links_to_them(session: Session) -> None:

@@ -86,7 +86,7 @@ def test_path_branches_and_versions_match_the_tree(
             was = [path for path in tree.left if turn in path][-1]
             assert [n for n in range(1, branch.end + 1) if n not in apart(branch.hidden)] == was
             assert branch.tip == was[-1]
-    branches = list(find_branches(tree.markers, last=tree.last))
+    branches = list(find_branches(tree.markers))
     leaves = {*tree.parents} - {*tree.parents.values()} - {*tree.path}
     assert {branch.tip for branch in branches} == leaves
     for branch in branches:
@@ -142,7 +142,7 @@ def comparisons(count: int) -> int:
     Counted.compared = 0
     ends = [Counted(2 * number) for number in range(1, count + 1)]
     markers = [Marker(end, end, None) for end in ends]
-    found = list(islice(find_branches(markers, last=2 * count), 10))
+    found = list(islice(find_branches(markers), 10))
     assert [branch.tip for branch in found] == ends[:-11:-1]
     assert [branch.first for branch in found] == ends[:-11:-1]
     return Counted.compared
