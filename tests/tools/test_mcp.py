@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from conversations.agent.mcp.connection import (
     MAX_NOTES,
     MAX_OWN_NAME_CHARS,
     ConnectionTiming,
+    OpenCall,
     ToolServerConnection,
     check_schema,
     make_offers,
@@ -423,6 +424,28 @@ async def test_call_without_an_answer_times_out(open_servers: Open) -> None:
     with pytest.raises(CallRefused, match="No answer within 1 s; the call was cancelled"):
         await call(servers, "deaf")
     assert await call(servers, "echo") == "{}"
+
+
+async def test_timeout_of_a_call_begins_again_after_its_last_question() -> None:
+    answers = asyncio.Event()
+
+    async def ask(params: Mapping[str, Any]) -> dict[str, Any]:
+        await answers.wait()
+        return {"action": "accept"}
+
+    call = OpenCall(config(plain=plain(timeout_seconds=1)).servers["plain"], ask)
+    async with call.limit:
+        questions = [asyncio.create_task(call.ask({})) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert call.limit.when() is None
+        answers.set()
+        await asyncio.gather(*questions)
+        assert call.limit.when() is not None
+        answers.clear()
+        late = asyncio.create_task(call.ask({}))
+        await asyncio.sleep(0)
+    answers.set()
+    assert await late == {"action": "accept"}
 
 
 async def test_new_tool_of_a_server_is_noticed(open_servers: Open) -> None:

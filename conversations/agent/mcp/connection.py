@@ -294,6 +294,39 @@ async def load_session() -> Any:
     return await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
 
 
+class OpenCall:
+    """A call that waits for its result. Its timeout is suspended while a person is asked.
+
+    With a timeout of 60 s, a call may take 50 s, ask a person for an hour, and then take 60 s more.
+    """
+
+    def __init__(self, config: ServerConfig, ask: Ask) -> None:
+        self.limit = asyncio.timeout(config.timeout_seconds)
+        self._config = config
+        self._ask = ask
+        self._open_questions = 0
+        self._samples = 0  # All that the call has asked for
+
+    async def ask(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        sampling = self._config.sampling
+        if sampling is not None and params.get("mode") == SAMPLING:
+            self._samples += 1
+            if self._samples > sampling.max_requests:
+                words = f"A call may ask the model {sampling.max_requests} times."
+                return {"action": CANCEL, "reason": words}
+        self._open_questions += 1
+        self.limit.reschedule(None)
+        try:
+            return await self._ask(params)
+        finally:
+            self._open_questions -= 1
+            if not self._open_questions:
+                now = asyncio.get_running_loop().time()
+                # A question may outlive its call, whose timeout can then not be changed.
+                with contextlib.suppress(RuntimeError):
+                    self.limit.reschedule(now + self._config.timeout_seconds)
+
+
 class ToolServerConnection:
     """A connection to one server.
 
@@ -324,17 +357,15 @@ class ToolServerConnection:
         self.version = 0
         self.needs_sign_in = False
         self._refused: Any = None  # The tokens with which a sign-in was needed
-        self.open_calls = 0
+        self.open_calls: list[OpenCall] = []
         self.last_used = monotonic()
         self._timing = timing
         self._session: ToolServerSession | None = None
-        self._last_session: ToolServerSession | None = None
         self._limit: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
         self._patience = 0.0
-        self._asking: list[Ask] = []  # One for each open call
         self._is_closing = self._is_lost = self._is_asked_again = self._has_new_list = False
         self._is_recovering = False
 
@@ -395,46 +426,20 @@ class ToolServerConnection:
         another attempt is made at once. If ``basis`` is given, the offer must still have this
         basis. Raise McpError. If the call is cancelled, the server is notified.
         """
-        self.use()
-        if self._session is None:
-            reason = self.reason
-            if self.state == FAILED and not self._is_recovering:
-                self.connect_again()
-            await self.wait_connected(seconds=self._timing.connect)
-            if self._session is None:
-                raise ServerFailed(self.reason or reason or say("The server is not connected."))
-        session = self._session
-        if basis:
-            self._require_unchanged(name, basis)
-        self.open_calls += 1
-        questions = samples = 0
-        sampling = self.config.sampling
-
-        async def ask_in_time(params: Mapping[str, Any]) -> dict[str, Any]:
-            nonlocal questions, samples
-            if sampling is not None and params.get("mode") == SAMPLING:
-                samples += 1
-                if samples > sampling.max_requests:
-                    words = f"A call may ask the model {sampling.max_requests} times."
-                    return {"action": CANCEL, "reason": words}
-            questions += 1
-            limit.reschedule(None)
-            try:
-                return await ask(params)
-            finally:
-                questions -= 1
-                if not questions and ask_in_time in self._asking:
-                    limit.reschedule(loop.time() + self.config.timeout_seconds)
-
-        loop = asyncio.get_running_loop()
-        self._asking.append(ask_in_time)
+        session = await self._wait_for_session()
+        offer = next((offer for offer in self.offers if offer.own_name == name), None)
+        if basis and (offer is None or offer.basis != basis):
+            raise CallRefused(
+                "This is no longer the tool that was approved: the server has changed its "
+                "description."
+            )
+        call = OpenCall(self.config, ask)
+        self.open_calls.append(call)
         try:
-            async with asyncio.timeout(self.config.timeout_seconds) as limit:
-                if session.runs_tasks and any(
-                    offer.as_task for offer in self.offers if offer.own_name == name
-                ):
+            async with call.limit:
+                if session.runs_tasks and offer is not None and offer.as_task:
                     return await self._call_as_task(session, name, arguments, report=report)
-                return await session.call_tool(name, arguments, report=report, ask=ask_in_time)
+                return await session.call_tool(name, arguments, report=report, ask=call.ask)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(
@@ -443,16 +448,19 @@ class ToolServerConnection:
         except ServerFailed as error:
             raise await self._reset(session, error) from error
         finally:
-            self._asking.remove(ask_in_time)
-            self.open_calls -= 1
+            self.open_calls.remove(call)
             self.last_used = monotonic()
 
-    def _require_unchanged(self, name: str, basis: str) -> None:
-        if basis not in [offer.basis for offer in self.offers if offer.own_name == name]:
-            raise CallRefused(
-                "This is no longer the tool that was approved: the server has changed its "
-                "description."
-            )
+    async def _wait_for_session(self) -> "ToolServerSession":
+        self.use()
+        if self._session is None:
+            reason = self.reason
+            if self.state == FAILED and not self._is_recovering:
+                self.connect_again()
+            await self.wait_connected(seconds=self._timing.connect)
+            if self._session is None:
+                raise ServerFailed(self.reason or reason or say("The server is not connected."))
+        return self._session
 
     async def _reset(self, session: "ToolServerSession", error: ServerFailed) -> ServerFailed:
         """Have the connection made again, and return an error with the reason.
@@ -463,7 +471,7 @@ class ToolServerConnection:
             self._on_closed()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timing.close):
-                while self._last_session is session and self.state == READY:
+                while self._session in (session, None) and self.state == READY:
                     await self._changed.wait()
         return ServerFailed(self.reason or error.message)
 
@@ -526,8 +534,8 @@ class ToolServerConnection:
         # Older servers do not say to which call a question belongs. If several calls are open, the
         # question could concern any of them, and they may be of different people, so it is
         # cancelled.
-        asking = self._asking[0] if len(self._asking) == 1 else ask_nobody
-        return await asking(params)
+        ask = self.open_calls[0].ask if len(self.open_calls) == 1 else ask_nobody
+        return await ask(params)
 
     def _interrupt(self) -> None:
         """Wake the owning task. If it is connecting, end the attempt."""
@@ -603,7 +611,7 @@ class ToolServerConnection:
             limit.reschedule(None)
             if self._is_closing:
                 return
-            self._session = self._last_session = session
+            self._session = session
             self.title = session.title
             await self._become_ready()
             logger.info("mcp_connected", extra={"fields": self._fields()})
