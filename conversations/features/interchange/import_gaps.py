@@ -10,13 +10,13 @@ turns that are not covered are synthesised from the turns.
 
 import heapq
 import re
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from django.db import transaction
 from django.db.models import Exists, Max, Model, OuterRef, Q, QuerySet
@@ -177,59 +177,111 @@ type _Row = tuple[int, bytes]
 """A turn's number or an event's seq, and the digest of its text."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """A user turn and the turns up to the next one, with the journal's message that shows it.
+
+    ``seq`` is the message, ``end_seq`` the next message, and ``texts`` are the rows of answers
+    between them. ``first`` and ``last`` are the turns, and ``answers`` those with text.
+    """
+
+    seq: int
+    end_seq: int
+    texts: list[_Row]
+    first: int
+    last: int
+    answers: list[_Row]
+
+    @property
+    def has_only_message(self) -> bool:
+        return self.end_seq == self.seq + 1
+
+
 def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, int]]:
     """Yield the ranges of turns that have rows, for exchanges whose message names no turn.
 
-    A range is the seq of one of its rows, its first turn and its last turn."""
+    A range is the seq of one of its rows, its first turn and its last turn. For example, the rows
+    11 to 13 are a message, a call and a text, and the turns 5 to 9 are the same message, an answer
+    with the call, its result, an answer whose text is in no row, and one with the text of row 13.
+    Turn 8 has no row, so the ranges are (11, 5, 7) and (13, 9, 9).
+    """
+    for exchange in _match_messages(session):
+        rows = _rows_of_answers(exchange)
+        if 0 in rows.values() and not exchange.has_only_message:
+            _add_rows_of_parts(session, exchange, rows)
+        last = exchange.last
+        is_cut_off = exchange.end_seq > session.last_seq and not is_whole
+        if is_cut_off or (rows and not rows[max(rows)]):
+            last = max([exchange.first, *(number for number, row in rows.items() if row)])
+            if not exchange.has_only_message:
+                last = max(last, _last_with_rows(session, exchange))
+        yield from _runs_with_rows(rows, seq=exchange.seq, low=exchange.first, high=last)
+
+
+def _match_messages(session: Session) -> Iterator[_Exchange]:
+    """Yield the exchanges whose message in the journal has exactly the text of a later user turn.
+
+    A message with another text shows no turn, and the turns that are skipped have no rows.
+    """
     events = ChatEvent.objects.filter(session=session.pk, turn_number__isnull=True)
-    if not events.filter(event_type=USER_MESSAGE).exists():
+    messages = _read_events(events, USER_MESSAGE)
+    if not messages:
         return
-    begins: list[int] = []
-    numbers_by_text = defaultdict[bytes, list[int]](list)
+    texts = _read_events(events, ASSISTANT_TEXT)
     turns = Turn.objects.filter(session=session.pk)
-    for turn in walk_rows(turns.filter(role=USER), "number", "content", key="number"):
-        begins.append(turn["number"])
-        numbers_by_text[_digest_of(turn["content"])].append(turn["number"])
-    answers = walk_rows(
-        turns.filter(role=ASSISTANT).exclude(content=""), "number", "content", key="number"
-    )
-    answer = next(answers, None)
-    last = 0
-    for message, later in pairwise(chain(_messages(events), [None])):
-        assert message is not None
-        seq, words, texts = message
-        numbers = numbers_by_text[words]
-        index = bisect_right(numbers, last)
-        if index == len(numbers):
+    begins = _read_turns(turns.filter(role=USER))
+    answers = _read_turns(turns.filter(role=ASSISTANT).exclude(content=""))
+    indexes_by_text = defaultdict[bytes, list[int]](list)
+    for index, (_, words) in enumerate(begins):
+        indexes_by_text[words].append(index)
+    begins.append((session.turn_count + 1, b""))
+    matched = -1
+    for (seq, words), (end_seq, _) in pairwise([*messages, (session.last_seq + 1, b"")]):
+        indexes = indexes_by_text[words]
+        later = bisect_right(indexes, matched)
+        if later == len(indexes):
             continue
-        last = numbers[index]
-        following = bisect_right(begins, last)
-        end = session.turn_count if following == len(begins) else begins[following] - 1
-        answer_rows: list[_Row] = []
-        while answer is not None and answer["number"] <= end:
-            if answer["number"] > last and answer["content"].strip():
-                answer_rows.append((answer["number"], _digest_of(answer["content"])))
-            answer = next(answers, None)
-        rows = _rows_of_answers(answer_rows, texts)
-        end_seq = session.last_seq + 1 if later is None else later[0]
-        has_others = end_seq > seq + 1  # rows beside the message
-        missing = {number for number, row in rows if not row}
-        if missing and has_others:
-            used_rows = {row for _, row in rows}
-            rows_of_parts = _rows_of_parts(session, missing, used_rows, seqs=(seq, end_seq))
-            rows = [(number, row or rows_of_parts.get(number, 0)) for number, row in rows]
-        if (rows and not rows[-1][1]) or (later is None and not is_whole):
-            counted = _last_with_rows(session, (seq, end_seq), last, end) if has_others else last
-            end = max(counted, *(number for number, row in rows if row), last)
-        yield from _runs_with_rows(rows, seq=seq, low=last, high=end)
+        matched = indexes[later]
+        first, end = begins[matched][0], begins[matched + 1][0]
+        yield _Exchange(
+            seq=seq,
+            end_seq=end_seq,
+            texts=_between(texts, seq, end_seq),
+            first=first,
+            last=end - 1,
+            answers=_between(answers, first, end),
+        )
+
+
+def _read_events(events: QuerySet[ChatEvent], event_type: str) -> list[_Row]:
+    rows: list[_Row] = []
+    events = events.filter(event_type=event_type)
+    for event in walk_rows(events, "seq", "payload", key="seq"):
+        payload = read_payload(event_type, event["payload"])
+        # A row that cannot be read has no text, but counts as the row of an answer.
+        if isinstance(payload, UserMessage | AssistantText):
+            rows.append((event["seq"], _digest_of(payload.text)))
+        else:
+            rows.append((event["seq"], b""))
+    return rows
+
+
+def _read_turns(turns: QuerySet[Turn]) -> list[_Row]:
+    rows = walk_rows(turns, "number", "content", key="number")
+    return [(row["number"], _digest_of(row["content"])) for row in rows]
+
+
+def _between(rows: list[_Row], low: int, end: int) -> list[_Row]:
+    """Return the rows from ``low`` on and before ``end``. ``rows`` must be in order."""
+    return rows[bisect_left(rows, (low,)) : bisect_left(rows, (end,))]
 
 
 def _runs_with_rows(
-    answers: list[tuple[int, int]], *, seq: int, low: int, high: int
+    rows: dict[int, int], *, seq: int, low: int, high: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the ranges of an exchange's turns between the ``answers`` that have no row."""
+    """Yield the ranges of an exchange's turns between the answers that have no row."""
     begin, first, latest = low, seq, seq
-    for number, row in [*answers, (high + 1, 0)]:
+    for number, row in [*rows.items(), (high + 1, 0)]:
         if row:
             first, latest = first or row, row
             continue
@@ -239,48 +291,29 @@ def _runs_with_rows(
         begin, first = number + 1, 0
 
 
-def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_Row]]]:
-    """Yield the seq and digest of each user message, and the answer texts up to the next one."""
-    message: tuple[int, bytes, list[_Row]] | None = None
-    events = events.filter(event_type__in=(USER_MESSAGE, ASSISTANT_TEXT))
-    for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
-        payload = read_payload(event["event_type"], event["payload"])
-        words = b""
-        if isinstance(payload, UserMessage | AssistantText):
-            words = _digest_of(payload.text)
-        if event["event_type"] == ASSISTANT_TEXT:
-            if message is not None and words != _NO_WORDS:
-                message[2].append((event["seq"], words))
-            continue
-        if message is not None:
-            yield message
-        message = event["seq"], words, []
-    if message is not None:
-        yield message
-
-
-def _rows_of_answers(answers: list[_Row], texts: list[_Row]) -> list[tuple[int, int]]:
-    """Return each answer's turn number with the seq of its row, or 0 if it has no row."""
+def _rows_of_answers(exchange: _Exchange) -> dict[int, int]:
+    """Return the seq of each answer's row by the answer's turn, or 0 if it has no row."""
+    answers = [row for row in exchange.answers if row[1] != _NO_WORDS]
+    texts = [row for row in exchange.texts if row[1] != _NO_WORDS]
     # With as many rows as answers, no row is missing: rows may have other text than the turns.
     if len(texts) >= len(answers):
-        return [(number, seq) for (number, _), (seq, _) in zip(answers, texts, strict=False)]
+        return {number: seq for (number, _), (seq, _) in zip(answers, texts, strict=False)}
     unused = defaultdict[bytes, list[int]](list)
     for seq, words in reversed(texts):
         unused[words].append(seq)
-    return [(number, unused[words].pop() if unused[words] else 0) for number, words in answers]
+    return {number: unused[words].pop() if unused[words] else 0 for number, words in answers}
 
 
-def _rows_of_parts(
-    session: Session, missing: set[int], used_rows: set[int], *, seqs: tuple[int, int]
-) -> dict[int, int]:
-    """Return the seq of a row that shows an answer, for answers whose text has no row of its own.
+def _add_rows_of_parts(session: Session, exchange: _Exchange, rows: dict[int, int]) -> None:
+    """Add the ``rows`` of answers whose text has no row of its own.
 
-    Such a row shows one of the answer's tool calls, or its text joined with other texts.
-    ``used_rows`` are the rows of other answers."""
+    Such a row shows one of the answer's tool calls, or its text joined with other texts."""
+    missing = {number for number, row in rows.items() if not row}
+    used_rows = set(rows.values())
     calls, parts = dict[str, int](), dict[bytes, int]()
     events = ChatEvent.objects.filter(
         session=session.pk,
-        seq__range=(seqs[0], seqs[1] - 1),
+        seq__range=(exchange.seq, exchange.end_seq - 1),
         event_type__in=(ASSISTANT_TEXT, TOOL_CALL_STARTED),
     )
     for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
@@ -290,7 +323,6 @@ def _rows_of_parts(
         elif isinstance(payload, AssistantText) and event["seq"] not in used_rows:
             for part in _PARAGRAPHS.split(payload.text):
                 parts.setdefault(_digest_of(part), event["seq"])
-    row_of_turn: dict[int, int] = {}
     turns = Turn.objects.filter(session=session.pk, number__range=(min(missing), max(missing)))
     for row in walk_rows(turns.filter(role=ASSISTANT), *COLUMNS, key="number"):
         if row["number"] not in missing:
@@ -305,26 +337,26 @@ def _rows_of_parts(
         # An answer with a row of a call counts as shown, even if its text has no row: synthesised
         # rows would show its calls twice.
         if row_seq := max(call_rows, default=0) or (all(part_rows) and part_rows[-1]):
-            row_of_turn[row["number"]] = row_seq
-    return row_of_turn
+            rows[row["number"]] = row_seq
 
 
-def _last_with_rows(session: Session, seqs: tuple[int, int], low: int, high: int) -> int:
+def _last_with_rows(session: Session, exchange: _Exchange) -> int:
     """Return the last turn with rows in an exchange, if rows of the rest of its answer are missing.
 
-    The turns are found by counting the rows that are not answer texts. ``seqs`` are the seq of
-    the exchange's message and the seq before which its rows end."""
-    visible_events = ChatEvent.objects.filter(session=session.pk, event_type__in=MESSAGES)
-    visible_events = visible_events.exclude(event_type=ASSISTANT_TEXT)
-    rows_left = visible_events.filter(seq__gte=seqs[0], seq__lt=seqs[1]).count()
-    turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
+    The turn is found by counting the rows that are not answer texts."""
+    rows_left = ChatEvent.objects.filter(
+        session=session.pk,
+        seq__range=(exchange.seq, exchange.end_seq - 1),
+        event_type__in=(USER_MESSAGE, TOOL_CALL_STARTED, TOOL_CALL_COMPLETED),
+    ).count()
+    turns = Turn.objects.filter(session=session.pk, number__range=(exchange.first, exchange.last))
     for row in walk_rows(turns, *COLUMNS, key="number"):
         if rows_left <= 0:
             return int(row["number"]) - 1
         payloads = synthesise_events(StoredTurn(**row))
         uncounted = AssistantText | ContentIndicator | Info
         rows_left -= sum(not isinstance(payload, uncounted) for payload in payloads)
-    return high
+    return exchange.last
 
 
 def _digest_of(text: str) -> bytes:
