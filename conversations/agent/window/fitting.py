@@ -91,15 +91,15 @@ def fit_parts(
     """
     forms = fit_prompt(system, tools, room=int(budget.for_prompt * FORMS_SHARE), first=first)
     cost = estimate_tokens(forms.system) + estimate_tokens(forms.tools)
-    room_left = max(0, budget.for_parts - cost)
     parts = FittedParts(prompt=forms, cost=cost, reduced=list(forms.reduced))
 
+    def room_left() -> int:
+        return max(0, budget.for_parts - parts.cost)
+
     def fits(name: str, tokens: int) -> bool:
-        nonlocal room_left
-        if tokens > room_left:
+        if tokens > room_left():
             parts.reduced.append(name)
             return False
-        room_left -= tokens
         parts.cost += tokens
         return True
 
@@ -108,10 +108,9 @@ def fit_parts(
         parts.hint = hint if fits(say("hint"), estimate_tokens(hint)) else ""
     if compaction and not fits(say("summary"), estimate_tokens(compaction.summary)):
         parts.summary_chars = 0
-        if room_left >= MIN_SUMMARY_TOKENS:
-            parts.summary_chars = len(cut_to_tokens(compaction.summary, room_left)) - len(CUT)
-            parts.cost += room_left
-            room_left = 0
+        if (room := room_left()) >= MIN_SUMMARY_TOKENS:
+            parts.summary_chars = len(cut_to_tokens(compaction.summary, room)) - len(CUT)
+            parts.cost += room
             parts.reduced[-1] = say("end of the summary")
     if parent and fits(say("account of the earlier session"), estimate_tokens(parent.text)):
         parts.parent = parent
