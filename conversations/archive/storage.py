@@ -120,37 +120,36 @@ def watch_writes() -> Iterator[WriteDetector]:
 
 
 def transaction_id() -> str:
-    """Return the id of the current transaction, for :func:`status_of`.
+    """Return the id of the current transaction of PostgreSQL, for :func:`was_committed`.
 
-    The id is empty if the transaction has written nothing, and on SQLite, where the result of a
-    commit is always known.
+    The id is empty if the transaction has written nothing. SQLite needs no such id, because it
+    always reports whether a commit succeeded.
     """
-    if connection.vendor != "postgresql":
-        return ""
     with connection.cursor() as cursor:
         cursor.execute("SELECT COALESCE(pg_current_xact_id_if_assigned()::text, '')")
         return str(cursor.fetchone()[0])
 
 
-def status_of(transaction: str) -> str:
-    """Return the status of a transaction whose COMMIT was not answered.
+def was_committed(transaction: str) -> bool:
+    """Return whether a transaction was committed whose COMMIT was not answered.
 
-    The status is ``committed`` or ``aborted``, or ``in progress`` if the transaction cannot be
-    ended.
+    Raise OperationalError if this is not known, because the transaction cannot be ended.
     """
     try:
         with connection.cursor() as cursor:
             cursor.execute(_STATUS, [transaction])
-            status = str(cursor.fetchone()[0])
+            [status] = cursor.fetchone()
             if status == "in progress":
                 # The transaction's client is gone. If the network broke and the server does not
                 # notice, it would keep the transaction's locks for hours.
                 cursor.execute(_END_PROCESS, [MAX_END_MS, transaction])
                 cursor.execute(_STATUS, [transaction])
-                status = str(cursor.fetchone()[0])
-            return status
+                [status] = cursor.fetchone()
     except DataError:  # the server crashed before it stored the id, so the id is unknown
-        return "aborted"
+        return False
+    if status not in ("committed", "aborted"):
+        raise OperationalError(f"The transaction is {status}.") from database_unavailable()
+    return bool(status == "committed")
 
 
 def _is_full(error: BaseException) -> bool:

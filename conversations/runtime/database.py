@@ -39,9 +39,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from conversations.archive.storage import (
     database_unavailable,
     is_storage_error,
-    status_of,
     transaction_id,
     translate_storage_error,
+    was_committed,
 )
 from conversations.domain.errors import StorageFull, Unavailable
 from conversations.domain.messages import say
@@ -107,7 +107,6 @@ class Writer:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._waiting: deque[_Job] = deque()
-        self._is_closing = False
         self._closing_lock = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="archive-writer", daemon=True)
@@ -138,36 +137,61 @@ class Writer:
         # In PostgreSQL, a group of jobs would hold the row locks of several sessions and could
         # deadlock with another process.
         size = MAX_COMMIT_JOBS if connection.vendor == "sqlite" else 1
-        while self._waiting or not self._is_closing:
+        while True:
+            # Once the writer is closed, nothing more can be put into the queue.
+            self._accept_queued(block=not self._waiting and not self._is_closed)
             if not self._waiting:
-                self._accept(self._jobs.get())
-            self._accept_queued()
+                break
             self._commit([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
         connection.close()
 
-    def _accept_queued(self) -> None:
+    def _accept_queued(self, *, block: bool = False) -> None:
         try:
             while True:
-                self._accept(self._jobs.get_nowait())
+                job = self._jobs.get(block)
+                block = False
+                if job is not None:  # None only wakes the thread to close
+                    self._waiting.append(job)
         except Empty:
             return
 
-    def _accept(self, job: _Job | None) -> None:
-        if job is None:
-            self._is_closing = True
-        else:
-            self._waiting.append(job)
-
     def _commit(self, group: list[_Job]) -> None:
-        """Retry the jobs until they are committed or the deadlines of their callers have passed."""
+        """Commit the jobs in one transaction, and resolve their futures.
+
+        While the database is away, retry until the deadlines of the callers have passed.
+        """
+        # ``unconfirmed`` is the id of a transaction that may have committed, such as "7312". While
+        # it is empty, the jobs are certainly not done.
         tries, unconfirmed = 0, ""
         while group:
-            failed = self._try(group, unconfirmed)
-            if failed is None:
-                self._resolve(group)
-                return
             tries += 1
-            unconfirmed = failed
+            try:
+                if not (unconfirmed and was_committed(unconfirmed)):
+                    unconfirmed = ""
+                    with transaction.atomic(durable=True):
+                        self._run(group)
+                        # If a function has swallowed the error that broke the transaction, it would
+                        # be rolled back silently.
+                        connection.validate_no_broken_transaction()
+                        if connection.vendor == "postgresql":
+                            unconfirmed = transaction_id()
+                break
+            except IntegrityError as error:
+                if len(group) > 1:  # one of them broke a constraint that is checked at the end
+                    for job in group:
+                        self._commit([job])
+                    return
+                group[0].error = error
+                break
+            except DatabaseError as error:
+                if not _is_away(error):
+                    _log_failed(error, writes=len(group))
+                    for job in group:
+                        job.error = job.error or error
+                    break
+            except Exception as error:
+                group[0].error = error  # a group of one has no savepoint of its own
+                break
             # SQLite has already waited for the lock until its own timeout.
             if tries > 1 or connection.vendor == "sqlite":
                 self._accept_queued()
@@ -175,48 +199,7 @@ class Writer:
                 self._waiting = deque(self._fail_late(self._waiting))
             if group:
                 time.sleep(_pause_after(tries))
-
-    def _try(self, group: list[_Job], unconfirmed: str) -> str | None:
-        """Run and commit the jobs, and return None when all of them have a result or an error.
-
-        Otherwise the database is away. Return the id of a transaction whose COMMIT is not
-        confirmed, or an empty string if there is none. ``unconfirmed`` is such an id from an
-        earlier try.
-        """
-        committing = ""
-        try:
-            if unconfirmed and (status := status_of(unconfirmed)) != "aborted":
-                return None if status == "committed" else unconfirmed
-            unconfirmed = ""
-            with transaction.atomic(durable=True):
-                self._run(group)
-                # If a function has swallowed the error that broke the transaction, it would be
-                # rolled back silently.
-                connection.validate_no_broken_transaction()
-                committing = transaction_id() if connection.vendor == "postgresql" else ""
-        except IntegrityError as error:
-            if len(group) > 1:  # one of them broke a constraint that is checked at the end
-                for job in group:
-                    self._commit([job])
-                group.clear()
-                return None
-            group[0].error = error
-        except DatabaseError as error:
-            is_full = isinstance(translate_storage_error(error), StorageFull)
-            # Django closes a connection on which it could not even roll back.
-            is_lost = connection.connection is None and connection.vendor == "postgresql"
-            connection.close_if_unusable_or_obsolete()
-            if not is_full and (is_lost or is_storage_error(error)):
-                return committing or unconfirmed
-            # A full disk fails all writes. Each is logged in one line, because it is not a bug.
-            fields = {"writes": len(group), "error_class": type(error).__name__}
-            level = logging.WARNING if is_full else logging.ERROR
-            logger.log(level, "writes_failed", exc_info=not is_full, extra={"fields": fields})
-            for job in group:
-                job.error = job.error or error
-        except Exception as error:
-            group[0].error = error  # a group of one has no savepoint of its own
-        return None
+        self._resolve(group)
 
     def _run(self, group: list[_Job]) -> None:
         for job in group:
@@ -232,21 +215,15 @@ class Writer:
 
     def _fail_late(self, jobs: Iterable[_Job], *, may_be_done: bool = False) -> list[_Job]:
         """Fail the jobs whose deadline has passed, and return the others."""
-        now = time.monotonic()
-        late: list[_Job] = []
-        others: list[_Job] = []
-        for job in jobs:
-            if self._is_closing or job.deadline <= now:
-                late.append(job)
-            else:
-                others.append(job)
+        now = math.inf if self._is_closed else time.monotonic()
+        late = [job for job in jobs if job.deadline <= now]
         for job in late:
             job.error = error = database_unavailable()
             error.may_be_done = may_be_done
         if late:
             logger.warning("writes_given_up", extra={"fields": {"writes": len(late)}})
             self._resolve(late)
-        return others
+        return [job for job in jobs if job.deadline > now]
 
     def _resolve(self, group: list[_Job]) -> None:
         for loop in {job.loop for job in group}:
@@ -260,6 +237,23 @@ class Writer:
                 loop.call_soon_threadsafe(resolve)
             except RuntimeError:  # the loop has ended; the commit stands
                 logger.debug("writes_not_awaited", extra={"fields": {"writes": len(jobs)}})
+
+
+def _is_away(error: DatabaseError) -> bool:
+    """Return whether the same jobs can succeed once the database is back."""
+    # Django closes a connection on which it could not even roll back.
+    is_lost = connection.connection is None and connection.vendor == "postgresql"
+    connection.close_if_unusable_or_obsolete()
+    translated = translate_storage_error(error)
+    return isinstance(translated, Unavailable) or (is_lost and translated is None)
+
+
+def _log_failed(error: DatabaseError, *, writes: int) -> None:
+    # A full disk fails all writes. Each is logged in one line, because it is not a bug.
+    is_full = isinstance(translate_storage_error(error), StorageFull)
+    fields = {"writes": writes, "error_class": type(error).__name__}
+    level = logging.WARNING if is_full else logging.ERROR
+    logger.log(level, "writes_failed", exc_info=not is_full, extra={"fields": fields})
 
 
 class Readers:
