@@ -101,66 +101,58 @@ CUT_OFF = "Not run: the answer was cut off before the call was complete."
 
 @dataclass(slots=True)
 class _Call:
-    """An open tool call.
+    """An open tool call on its way from the plan to the result.
 
-    ``effect`` is the effect that is known so far. ``result`` is set if it is known without running
-    the call, because the call was refused or could not be planned. ``is_unplanned`` means that the
-    call has to be planned when its turn comes, because earlier calls may change what it finds.
-    ``rules`` are those that it was judged by. ``basis`` is that of the plan that was allowed.
-    ``approval`` is the request to a person. ``resolved`` is set by a decision or a stop, or if
-    another process has ended the call, which has then taken over the run (``is_lost``).
-    ``question`` is that of the call's tool server, and ``answer_future`` waits for its answer.
+    ``record`` is the stored record with what has been decided since, such as ``decision="policy"``
+    for a call that needs no question. The plan gives the ``effect``; ``rules`` are those that it
+    was judged by, and ``basis`` is that of the plan that was allowed. If a person has to decide,
+    ``record.asked`` is set, and ``resolved`` is set when the wait is over. ``result`` is set if the
+    call is not run, for example because it was refused; otherwise ``task`` runs the tool. While the
+    tool's server asks a person, ``question`` is set, and ``answer_future`` waits for the answer.
     """
 
     record: ToolCallRecord
     tool: Tool | None = None
     effect: str = READS
-    result: ToolResult | None = None
-    is_unplanned: bool = False
     rules: ToolRules | None = None
     basis: str = ""
-    approval: ApprovalRequest | None = None
-    decision: str = ""
-    decided_by: str = ""
-    reason: str = ""
-    stopped_by: str = ""
-    task: asyncio.Task[ToolResult] | None = None
+    result: ToolResult | None = None
     resolved: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[ToolResult] | None = None
     question: ToolQuestion | None = None
     answer_future: asyncio.Future[dict[str, Any]] | None = None
     question_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question at a time
     sampling_task: asyncio.Task[dict[str, Any]] | None = None
-    has_ended: bool = False
-    is_lost: bool = False
 
     @property
     def only_reads(self) -> bool:
-        return self.result is not None or (not self.is_unplanned and self.effect == READS)
+        return self.result is not None or self.effect == READS
 
     @property
     def waits(self) -> bool:
-        return self.approval is not None and not self.decision and not self.stopped_by
+        record = self.record
+        return record.asked is not None and not record.decision and not record.stopped_by
 
     def decide(self, decision: str, decided_by: str = "", reason: str = "") -> None:
-        if not self.decision:
-            self.decision, self.decided_by, self.reason = decision, decided_by, reason
+        if not self.record.decision:
+            self.record = replace(
+                self.record, decision=decision, decided_by=decided_by, reason=reason
+            )
             self.resolved.set()
 
     def apply_record(self, record: ToolCallRecord) -> None:
         """Apply the decision, stop and answer in the record, whichever process wrote them."""
-        if record.stopped_by and not self.stopped_by:
-            self.stopped_by = record.stopped_by
+        if record.stopped_by and not self.record.stopped_by:
+            self.record = replace(self.record, stopped_by=record.stopped_by)
             self.resolved.set()
             if self.task is not None:
                 self.task.cancel()
         if record.decision:
             self.decide(record.decision, record.decided_by, record.reason)
-        if self.question is not None and record.question == self.question:
-            self.apply_answer(record.answer)
-
-    def apply_answer(self, answer: dict[str, Any] | None) -> None:
-        if answer is not None and self.answer_future is not None and not self.answer_future.done():
-            self.answer_future.set_result(answer)
+        if self.question is None or self.answer_future is None or self.answer_future.done():
+            return
+        if record.question == self.question and record.answer is not None:
+            self.answer_future.set_result(record.answer)
             self.question = None
 
 
@@ -207,9 +199,7 @@ class ToolLoop:
             record = call.record
             self.live.add(record.pk, LiveCall(str(record.uuid), record.call_id))
             if record.state == WAITING:
-                call.approval = record.asked
                 self.live.change_state(record.pk, WAITING)
-            call.apply_record(record)
             if is_cut_off:
                 call.result = ToolResult(ok=False, output=CUT_OFF)
         polling = asyncio.create_task(self._poll())
@@ -217,12 +207,13 @@ class ToolLoop:
             undecided = [call for call in self._calls if call.result is None]
             names = [call.record.name for call in undecided]
             await self._context.tool_servers.wait_for(names, scope.workspace, root)
+            requests: list[tuple[_Call, ApprovalRequest]] = []
             for call in undecided:
                 earlier = self._calls[: self._calls.index(call)]
-                await self._judge(call, is_first=all(other.only_reads for other in earlier))
-            await self._ask(
-                [call for call in undecided if call.approval and call.record.state != WAITING]
-            )
+                is_first = all(other.only_reads for other in earlier)
+                if request := await self._judge(call, is_first=is_first):
+                    requests.append((call, request))
+            await self._ask(requests)
             remaining = list(self._calls)
             while remaining:
                 # Neighbouring calls that only read run together. The effect of a call may become
@@ -237,7 +228,7 @@ class ToolLoop:
 
     async def check_decisions(self) -> None:
         """Apply decisions about the open calls, whichever process recorded them."""
-        calls = [call for call in self._calls if not call.has_ended and not call.stopped_by]
+        calls = [call for call in self._calls if not call.record.stopped_by]
         if not calls:
             return
         claimed = self._claimed
@@ -245,20 +236,20 @@ class ToolLoop:
             read_decisions, claimed.run_pk, claimed.session_pk, user_pk=claimed.user_pk
         )
         by_pk = {call.record.pk: call for call in calls}
-        before = [(call.decision, call.stopped_by, call.question) for call in calls]
+        before = [(call.record, call.question) for call in calls]
         for record in open_calls:
             if (call := by_pk.get(record.pk)) is not None:
                 call.apply_record(record)
-        if before != [(call.decision, call.stopped_by, call.question) for call in calls]:
+        if before != [(call.record, call.question) for call in calls]:
             await self._context.publisher.publish_missed_rows(self._claimed.session_pk)
         still_open = {record.pk for record in open_calls}
         for call in calls:
-            if not call.waits or call.approval is None:
+            asked = call.record.asked
+            if asked is None or not call.waits:
                 continue
             if call.record.pk not in still_open:
-                call.is_lost = True
                 call.resolved.set()
-            elif rules and rules.decide(effect=CHANGES, kind=call.approval.kind_key) == RUN:
+            elif rules and rules.decide(effect=CHANGES, kind=asked.kind_key) == RUN:
                 await self._allow_by_policy(call)
 
     async def _allow_by_policy(self, call: _Call) -> None:
@@ -280,9 +271,13 @@ class ToolLoop:
 
     # Planning and asking
 
-    async def _judge(self, call: _Call, *, is_first: bool) -> None:
+    async def _judge(self, call: _Call, *, is_first: bool) -> ApprovalRequest | None:
+        """Plan the call and apply the rules to it. Return the request if a person has to decide.
+
+        ``is_first`` says that no call before this one can change what its plan finds.
+        """
         assert self._scope is not None
-        call.is_unplanned = False
+        call.effect = READS
         name, workspace = call.record.name, self._scope.workspace
         servers = self._context.tool_servers
         more_tools = self._context.program_tools.with_own_tools(
@@ -303,15 +298,17 @@ class ToolLoop:
         elif tool.plan is not None or tool.effect != READS:
             plan = await self._plan(tool, call)
             if isinstance(plan, CallPlan):
-                await self._judge_plan(call, plan)
-            elif is_first:
+                return await self._judge_plan(call, plan)
+            if is_first:
                 call.result = plan
             else:
-                call.is_unplanned = True
+                call.effect = CHANGES  # It may, until it can be planned when its turn comes.
+        return None
 
-    async def _judge_plan(self, call: _Call, plan: CallPlan) -> None:
+    async def _judge_plan(self, call: _Call, plan: CallPlan) -> ApprovalRequest | None:
         assert self._scope is not None
         call.effect = plan.effect
+        request = None
         if plan.effect == CHANGES:
             rules = call.rules = self._rules or await self._read_rules()
             decision = rules.decide(effect=CHANGES, kind=plan.kind_key)
@@ -320,13 +317,14 @@ class ToolLoop:
             elif decision == ASK:
                 if any(is_described_otherwise(plan.kind_key, kind) for kind in rules.allowed):
                     plan = replace(plan, note=join_messages((plan.note, CHANGED_TOOL)))
-                call.approval = _make_request(call.record, plan)
+                request = _make_request(call.record, plan)
             else:
-                call.decision = BY_POLICY
+                call.record = replace(call.record, decision=BY_POLICY)
         # Under the AUTO policy, a call runs whatever it does, so its plan does not bind it and is
         # not made again. Under other policies, a call whose plan leaves a file unchanged must not
         # write the file if it has changed since.
         call.basis = "" if self._scope.policy == AUTO else plan.basis
+        return request
 
     async def _plan(self, tool: Tool, call: _Call) -> CallPlan | ToolResult:
         if tool.plan is None:
@@ -351,17 +349,13 @@ class ToolLoop:
         may have changed. The rules may have changed. If its kind is always allowed, the call itself
         may have become another kind, unless it has just been planned.
         """
-        if call.stopped_by or call.only_reads or call.approval is not None:
+        if call.record.stopped_by or call.only_reads or call.record.asked is not None:
             return False
         rules = await self._read_rules()
         is_just_planned = rules.scope.policy == AUTO or call is self._calls[0]
-        if rules != call.rules or not is_just_planned:
-            call.decision = call.basis = ""
-            return True
-        return call.is_unplanned
+        return rules != call.rules or not is_just_planned
 
-    async def _ask(self, calls: Sequence[_Call]) -> None:
-        requests = [call.approval for call in calls if call.approval is not None]
+    async def _ask(self, requests: Sequence[tuple[_Call, ApprovalRequest]]) -> None:
         if not requests:
             return
         rows = [
@@ -371,24 +365,25 @@ class ToolLoop:
                 code=APPROVAL_ASKED,
                 data=request.as_data(),
             )
-            for request in requests
+            for _, request in requests
         ]
         events = await asyncio.to_thread(
             prepare_events, rows, session=self._claimed.session, turn=self._turn
         )
 
         async def commit() -> AppendResult:
-            pks = [call.record.pk for call in calls]
+            questions = [
+                (call.record.pk, request, event)
+                for (call, request), event in zip(requests, events, strict=True)
+            ]
             rows = await self._execution.writer.write(
-                ask_for_calls,
-                self._claimed.session_pk,
-                questions=list(zip(pks, requests, events, strict=True)),
+                ask_for_calls, self._claimed.session_pk, questions=questions
             )
             return AppendResult(turns=[], rows=rows)
 
         await self._execution.commit(commit())
-        for call in calls:
-            call.record = replace(call.record, state=WAITING, asked=call.approval)
+        for call, request in requests:
+            call.record = replace(call.record, state=WAITING, asked=request)
             self.live.change_state(call.record.pk, WAITING)
         self._execution.show_soon()
 
@@ -397,18 +392,20 @@ class ToolLoop:
     async def _execute_group(self, group: Sequence[_Call]) -> None:
         first = group[0]
         if await self._has_to_be_judged(first):
-            await self._judge(first, is_first=True)
-            await self._ask([first])
+            first.basis, first.record = "", replace(first.record, decision="")
+            request = await self._judge(first, is_first=True)
+            await self._ask([(first, request)] if request else [])
         if first.waits:  # no call runs while the one whose turn it is waits
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(run_states.WAITING_APPROVAL)
             await first.resolved.wait()
-            if first.is_lost:
-                raise RunLost  # another process ended a call that waited here
+            if first.waits:
+                raise RunLost  # another process ended the call and so has taken over the run
             await write(show_run_waiting, run_pk, waits=False)
         running = sum(
-            call.result is None and call.decision != DENY and not call.stopped_by for call in group
+            call.result is None and call.record.decision != DENY and not call.record.stopped_by
+            for call in group
         )
         doing = ""
         if running:
@@ -428,35 +425,39 @@ class ToolLoop:
     async def _execute(self, call: _Call, *, previous: asyncio.Task[None] | None) -> None:
         """Execute a call. To keep the order of results, wait for the ``previous`` call's task."""
         began = monotonic()
-        if call.approval is not None and call.decision not in ("", DENY) and not call.stopped_by:
-            await self._recheck(call, call.approval)
+        asked, decision = call.record.asked, call.record.decision
+        if asked is not None and decision not in ("", DENY) and not call.record.stopped_by:
+            await self._recheck(call, asked)
+        record = call.record
         if call.result is not None:
             result, state = call.result, COMPLETED
-        elif call.stopped_by:
-            output = f"Stopped by {call.stopped_by} before it started. Nothing was done."
+        elif record.stopped_by:
+            output = f"Stopped by {record.stopped_by} before it started. Nothing was done."
             result, state = ToolResult(ok=False, output=output), STOPPED
-        elif call.decision == DENY:
-            output = f"Denied by {call.decided_by}" + (f": {call.reason}" if call.reason else ".")
+        elif record.decision == DENY:
+            output = f"Denied by {record.decided_by}"
+            output += f": {record.reason}" if record.reason else "."
             result, state = ToolResult(ok=False, output=output), DENIED
         else:
             result, state = await self._run(call)
         duration_ms = int((monotonic() - began) * 1000)
-        if previous is not None and not call.stopped_by:
+        if previous is not None and not call.record.stopped_by:
             await asyncio.wait({previous})
+        record = call.record  # a stop may have been added
         ending = CallEnding(
-            call=str(call.record.uuid),
-            call_id=call.record.call_id,
-            name=call.record.name or "tool",
-            arguments=call.record.arguments,
+            call=str(record.uuid),
+            call_id=record.call_id,
+            name=record.name or "tool",
+            arguments=record.arguments,
             ok=result.ok,
             output=result.output,
             blocks=result.blocks,
             diff=result.diff,
             exit_code=result.exit_code,
             state=state,
-            decision=call.decision,
-            decided_by=call.decided_by,
-            reason=call.reason,
+            decision=record.decision,
+            decided_by=record.decided_by,
+            reason=record.reason,
             duration_ms=duration_ms,
         )
 
@@ -467,12 +468,10 @@ class ToolLoop:
                 notices = [make_answered_notice(call.question, action=CANCEL)]
                 notice_events = await asyncio.to_thread(prepare_events, notices, session=session)
                 events = [*notice_events, *events]
-            pk = call.record.pk
             appended = await self._execution.writer.write(
-                append_tool_result, self._claimed, call_pk=pk, ending=ending, events=events
+                append_tool_result, self._claimed, call_pk=record.pk, ending=ending, events=events
             )
-            call.has_ended = True
-            self.live.remove(pk)
+            self.live.remove(record.pk)
             return appended
 
         await self._execution.commit(append_result())
@@ -486,7 +485,7 @@ class ToolLoop:
         same. A call that no person allowed has to be of a kind that is still always allowed.
         """
         rules = await self._read_rules()
-        scope, is_of_kind = rules.scope, call.decision == BY_POLICY
+        scope, is_of_kind = rules.scope, call.record.decision == BY_POLICY
         call.basis = "" if is_of_kind else approved.basis
         if not scope.offers_changes:
             call.result = ToolResult(ok=False, output=_why_refused(scope))
@@ -525,7 +524,7 @@ class ToolLoop:
             run_pk=self._claimed.run_pk,
             owner=self._claimed.owner,
             call_pk=call.record.pk,
-            decision=BY_POLICY if call.decision == BY_POLICY else "",
+            decision=BY_POLICY if call.record.decision == BY_POLICY else "",
         )
         self.live.change_state(call.record.pk, RUNNING)
         self._execution.show_soon()
@@ -534,7 +533,7 @@ class ToolLoop:
             self._has_changed = True
         context = self._tool_context(call)
         task = call.task = asyncio.ensure_future(call.tool.run(context, call.record.arguments))
-        if call.stopped_by:
+        if call.record.stopped_by:
             task.cancel()
         try:
             await asyncio.wait({task})
@@ -556,8 +555,8 @@ class ToolLoop:
             if call.sampling_task is not None:
                 call.sampling_task.cancel()
         error = None if task.cancelled() else task.exception()
-        if call.stopped_by and (task.cancelled() or error):
-            output = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
+        if call.record.stopped_by and (task.cancelled() or error):
+            output = f"Stopped by {call.record.stopped_by} after {monotonic() - began:.0f} s."
             if live_output := self.live.output(call.record.pk):
                 output = f"{output}\n\n{live_output}"
             return ToolResult(ok=False, output=output), STOPPED
