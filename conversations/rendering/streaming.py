@@ -495,38 +495,37 @@ class StreamingBlock(OpenText):
 
     Once it is known to be a list or table, its first ``_completed`` characters are items that have
     ended, or the table's head and rows that have ended. Only the text after them is parsed again,
-    with a ``_lead`` before it that makes the parser take it for a continuation."""
+    with a ``_lead`` before it that makes the parser take it for a continuation. After the text
+    ``"- a\\n- b\\n- c"``, ``_completed`` is 8, and ``"-    a\\n- c"`` is parsed.
+
+    The HTML of the first ``_shown_size`` characters is final: the completed items or rows, or words
+    of a paragraph. ``_shown`` holds it, and ``_shown_end`` closes the list or table."""
 
     def __init__(self, text: str = "", block: MarkdownBlock | None = None) -> None:
         super().__init__(text)
-        self._whole = text.rfind("\n") + 1
+        self._line_start = text.rfind("\n") + 1  # of the last line, which has not ended
         self._parsed = 0
         self._kind = ""
         self._completed = 0
         self._lead = ""
         self._is_loose = False
-        # The HTML of the words, items or rows that are final, the number of characters that they
-        # take up in the text, and the HTML that closes the list or table.
         self._shown, self._shown_size, self._shown_end = StringBuilder("<p>"), 0, ""
-        self._is_shown_loose = False
         if block:
             self._complete(block)
 
     def feed(self, text: str, work: WorkBudget) -> FeedResult:
-        is_line_start = self._text.size - self._whole < _LINE_START_CHARS
+        is_line_start = self._text.size - self._line_start < _LINE_START_CHARS
         self._text.append(text)
-        if "\n" in text:
-            text = self.source
-            end = self._find_parsable_end(text, text.rfind("\n") + 1)
-            is_due = self._is_due(text, end)
-            self._whole = text.rfind("\n") + 1
-            return self._parse(text, end, work) if is_due else FeedResult(self)
-        if is_line_start and self._kind in (LIST, TABLE, CODE):
-            text = self.source
-            end = self._find_parsable_end(text, self._whole)
-            if self._completed < self._whole < end:
-                return self._parse(text, end, work)
-        return FeedResult(self)
+        has_new_line = "\n" in text
+        if not has_new_line and not (is_line_start and self._kind in (LIST, TABLE, CODE)):
+            return FeedResult(self)
+        text = self.source
+        whole = text.rfind("\n") + 1
+        end = self._find_parsable_end(text, whole)
+        # The start of a line can show that the item or row before it has ended.
+        is_due = self._is_due(text, end) if has_new_line else self._completed < whole < end
+        self._line_start = whole
+        return self._parse(text, end, work) if is_due else FeedResult(self)
 
     def _find_parsable_end(self, text: str, whole: int) -> int:
         """Return the end of the ``whole`` lines, or of the text if its last line can be parsed too.
@@ -546,15 +545,15 @@ class StreamingBlock(OpenText):
         size = end - self._completed
         if size <= _MAX_LINEWISE_CHARS or size >= self._parsed * _REPARSE_GROWTH:
             return True
-        line_before = text.rfind("\n", 0, max(self._whole - 1, 0)) + 1
+        line_before = text.rfind("\n", 0, max(self._line_start - 1, 0)) + 1
         sign = _LINE_BEYOND_LIST if self._kind in (LIST, CODE) else _BLANK_LINE
         return sign.search(text, line_before, end + 1) is not None
 
     def _parse(self, text: str, end: int, work: WorkBudget) -> FeedResult:
         """Return the blocks that have ended, and record how far the open one is complete."""
         lines = text[:end]
-        lead = self._lead if self._completed else ""
-        blocks = outline(lead + lines[self._completed :], work, offset=self._completed - len(lead))
+        source, offset = self._lead + lines[self._completed :], self._completed - len(self._lead)
+        blocks = outline(source, work, offset=offset)
         if not blocks:
             # The lines are blank or link definitions.
             self._parsed = end
@@ -579,7 +578,8 @@ class StreamingBlock(OpenText):
     def _complete(self, block: MarkdownBlock) -> None:
         self._kind = block.kind
         self._completed = block.last_part - block.start
-        self._is_loose = self._is_loose or block.is_loose
+        if block.is_loose and not self._is_loose:
+            self._is_loose, self._shown_size = True, 0  # its items so far are shown as loose, too
         if not self._completed or self._lead:
             return
         self._shown_size = 0
@@ -596,9 +596,11 @@ class StreamingBlock(OpenText):
         text = self.source
         if self._completed:
             return self._continue_container(text, work)
-        if len(text) <= MAX_RENDERED_CHARS and is_plain_paragraph(text):
+        if len(text) > MAX_RENDERED_CHARS:
+            return show_as_written(text)
+        if is_plain_paragraph(text):
             return render_markdown(text, work=work)
-        if len(text) > MAX_RENDERED_CHARS or not _PARAGRAPH_LINE.fullmatch(text):
+        if not _PARAGRAPH_LINE.fullmatch(text):
             return _render_all(text, work)
         # In a paragraph of one line, words before the last open mark are not read again.
         rest = text[self._shown_size :]
@@ -628,9 +630,6 @@ class StreamingBlock(OpenText):
         return shown + (show_as_written(part) if is_long else "")
 
     def _show_completed(self, completed: str, head: str, work: WorkBudget) -> None:
-        """Render the new part of ``completed``, or all of it if the list has become loose."""
-        if self._is_shown_loose != self._is_loose:
-            self._is_shown_loose, self._shown_size = self._is_loose, 0
         if self._shown_size == len(completed):
             return
         new = head + completed[self._shown_size :] if self._shown_size else completed
