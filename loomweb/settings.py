@@ -1,5 +1,8 @@
 """Django's settings. Values that an operator can set come from ``env``."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import dj_database_url
 from django.utils.csp import CSP
 from whitenoise.compress import Compressor
@@ -35,7 +38,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "axes",
-    "ninja",  # for the static files of the API's reference
     "conversations",
     *FEATURES,
 ]
@@ -111,6 +113,14 @@ POSTGRESQL_OPTIONS = {
     "keepalives_interval": 10,
     "keepalives_count": 3,
 }
+
+
+def _folder_of(package: str) -> Path:
+    """Return the folder of an installed package without importing the package."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _database() -> dict[str, object]:
@@ -201,7 +211,9 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# The API's reference uses files of django-ninja. An entry in INSTALLED_APPS would import it at each
+# start.
+STATICFILES_DIRS = [BASE_DIR / "static", _folder_of("ninja") / "static"]
 STATIC_ROOT = LOOM.data_dir / "static"
 # Source maps of scripts are not compressed, because only developers read them.
 WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")

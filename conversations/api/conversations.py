@@ -31,7 +31,7 @@ from conversations.web.attachments import in_threads
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import LongText, Metadata, Moment, Paging, Title
-from .problems import dump
+from .json_format import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
 
 router = Router(tags=["Conversations of work items"])

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
 from ninja.params.functions import Header
-from pydantic import AfterValidator, AwareDatetime, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, StringConstraints
 
 from conversations.archive.sessions import MAX_TITLE_CHARS
 from conversations.archive.turns import MAX_PAGE_ROWS
@@ -68,6 +68,29 @@ def key_header(description: str) -> Any:
 
 
 # Schemas that several operations share. Times are UTC in ISO 8601.
+
+
+class Wrong(Schema):
+    """A value of the request that is invalid: its location, and the reason."""
+
+    location: list[str | int]
+    reason: str
+
+
+class Problem(Schema):
+    """The reason why a request was refused (RFC 9457).
+
+    Programs should check ``code``. ``detail`` is for people, and never contains a secret.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[Wrong] | None = None
 
 
 class Page[T](Schema):

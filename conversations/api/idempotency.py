@@ -28,7 +28,7 @@ from ninja.utils import contribute_operation_callback
 from conversations.access import access_context_of, get_session_for, get_workspace_for
 from conversations.archive.purge import oldest_answer
 from conversations.archive.rights import WRITE
-from conversations.domain.errors import Conflict, LoomError, Rejected
+from conversations.domain.errors import Conflict, KeyMismatch, LoomError
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.models import ApiAnswer, Session
 from conversations.runtime.ownership import ANSWER_LOCKS, try_lock
@@ -48,13 +48,6 @@ class RequestInProgress(Conflict):
 
     def __init__(self) -> None:
         super().__init__("The same request is still running. Try again in a moment.")
-
-
-class KeyMismatch(Rejected):
-    """The key was used for another request."""
-
-    code = "idempotency_mismatch"
-    status = 422
 
 
 def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:

@@ -1,13 +1,15 @@
 """The API object: its routers, error handlers and OpenAPI description."""
 
+import json
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
-from ninja.openapi.docs import Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
@@ -20,8 +22,10 @@ from conversations.search import api as search
 
 from . import calls, conversations, files, messages, sessions, state, streams, turns, workspaces
 from .auth import scope_of
+from .fields import Problem
 from .idempotency import apply_idempotency, lacks_key
-from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
+from .json_format import JsonParser, JsonRenderer
+from .problems import MEDIA_TYPE, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, archived completely. For programs."
 
@@ -174,19 +178,15 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 urlpatterns = api.urls[0]
 
 
-class ReferencePage(Swagger):
-    """Swagger UI with the static files of django-ninja, inside a page of Loom Web."""
-
-    template = "api/docs.html"
-
-
 def render_reference(request: HttpRequest) -> HttpResponse:
     """Show the reference. People who are signed in can try operations that only read."""
-    settings: dict[str, Any] = {
+    settings = {
+        "url": reverse("api:openapi-json"),
+        "layout": "BaseLayout",
         "deepLinking": False,
         "docExpansion": "none",
         "defaultModelsExpandDepth": 0,
         "supportedSubmitMethods": ["get"] if request.user.is_authenticated else [],
         "validatorUrl": None,  # otherwise the description is sent to a server of Swagger
     }
-    return ReferencePage(settings).render_page(request, api)
+    return render(request, "api/docs.html", {"swagger_settings": json.dumps(settings)})

@@ -16,7 +16,7 @@ from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import run_transcript
 from conversations.archive.message_formats import read_messages, save_message_files
 from conversations.archive.messages import AcceptedMessage, was_begun_before, was_sent_before
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import KeyMismatch, Rejected
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats import read_content
 from conversations.domain.keyset import PageCursor, bad_cursor
@@ -29,7 +29,6 @@ from conversations.web.forms import CLIENT_ID, check_attachment_ids, check_messa
 
 from .auth import needs, open_for_writing
 from .fields import MAX_NUMBER, FormatName, Page, Paging, key_header, make_page, page_request_of
-from .idempotency import KeyMismatch
 from .streams import STREAMED, free_connection, recheck_of, require_room, stream_run, wants_stream
 from .turns import RowOut
 

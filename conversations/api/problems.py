@@ -1,27 +1,15 @@
-"""Errors as problem details (RFC 9457), and JSON in requests and responses."""
+"""Errors as problem details (RFC 9457).
 
-import json
-from datetime import datetime
+Pages import this module too, so it does not import the framework of the API.
+"""
+
 from http import HTTPStatus
-from math import isfinite
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Schema
-from ninja.parser import Parser
-from ninja.renderers import JSONRenderer
-from ninja.responses import NinjaJSONEncoder
-from pydantic import ConfigDict
 
-from conversations.domain.errors import LoomError, TooLarge, Unavailable
-from conversations.domain.text import (
-    MAX_JSON_VALUES,
-    dump_json,
-    has_more_values,
-    instant,
-    null_constants,
-    require_encodable,
-)
+from conversations.domain.errors import LoomError, Unavailable
+from conversations.domain.text import dump_json
 from conversations.feature import features
 
 MEDIA_TYPE = "application/problem+json"
@@ -45,29 +33,6 @@ CODES = {
     503: "unavailable",
     507: "storage_full",
 }
-
-
-class Wrong(Schema):
-    """A value of the request that is invalid: its location, and the reason."""
-
-    location: list[str | int]
-    reason: str
-
-
-class Problem(Schema):
-    """The reason why a request was refused (RFC 9457).
-
-    Programs should check ``code``. ``detail`` is for people, and never contains a secret.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    errors: list[Wrong] | None = None
 
 
 def problem(status: int, detail: str, *, code: str = "", **extra: Any) -> HttpResponse:
@@ -125,54 +90,3 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     if "Allow" in response:
         converted["Allow"] = response["Allow"]
     return converted
-
-
-# Reading requests and writing responses: JSON as its standard defines it.
-
-
-class JsonParser(Parser):
-    """A parser of request bodies: standard JSON, whose texts can be encoded as UTF-8."""
-
-    def parse_body(self, request: HttpRequest) -> Any:
-        text = request.body.decode(json.detect_encoding(request.body), "surrogatepass")
-        if has_more_values(text):
-            raise TooLarge(
-                "A request may have at most %(limit)s values.", limit=f"{MAX_JSON_VALUES:,}"
-            )
-        value = json.loads(text, parse_constant=refuse_constant, parse_float=read_finite)
-        require_encodable(value)
-        if value is None:
-            raise ValueError("the body is empty")
-        if not isinstance(value, dict):  # a schema of optional fields would accept a list
-            raise ValueError("the body is not an object")
-        return value
-
-
-def refuse_constant(name: str) -> None:
-    """Raise ValueError for ``NaN`` and the infinities, which Python would accept."""
-    raise ValueError(f"{name} is not valid JSON")
-
-
-def read_finite(text: str) -> float:
-    """Return the number. Raise ValueError if it could not be written as JSON again."""
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(f"{text[:40]} is too large")
-    return number
-
-
-class JsonEncoder(NinjaJSONEncoder):
-    """An encoder that writes times to the microsecond, as they are stored and exported."""
-
-    def default(self, o: Any) -> Any:
-        return instant(o) if isinstance(o, datetime) else super().default(o)
-
-
-class JsonRenderer(JSONRenderer):
-    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> str:
-        return dump(data)
-
-
-def dump(value: Any) -> str:
-    """Return the JSON of a whole response, or of a piece of a streamed response."""
-    return null_constants(json.dumps(value, cls=JsonEncoder), write=json.dumps)

@@ -56,6 +56,11 @@ class Conflict(Rejected):
     code, status = "conflict", 409  # The state has changed meanwhile.
 
 
+class KeyMismatch(Rejected):
+    # The key of a repeated request was used for another request.
+    code, status = "idempotency_mismatch", 422
+
+
 class TooManyRequests(LoomError):
     code, status = "too_many_requests", 429  # A person has too many connections open.
 

@@ -14,7 +14,7 @@ from django.http import StreamingHttpResponse
 
 from conversations.accounts.tokens import list_tokens, revoke_token
 from conversations.api import messages, streams
-from conversations.api.problems import refuse_constant
+from conversations.api.json_format import refuse_constant
 from conversations.archive.append import NewEvent, append
 from conversations.archive.workspaces import remove_member
 from conversations.domain.events import ToolCallStarted

@@ -22,7 +22,6 @@ from conversations.access import get_session_for, get_workspace_for
 from conversations.agent.tools.tool import ToolResult
 from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
-from conversations.api.idempotency import KeyMismatch
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.file_types import examine
@@ -36,7 +35,7 @@ from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
 from conversations.archive.turns import read_rewound
 from conversations.domain.active_path import are_within
-from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.errors import Conflict, KeyMismatch, Rejected
 from conversations.domain.formats import READERS, MessageContent, read_new_file
 from conversations.domain.runs import (
     CONTINUE,

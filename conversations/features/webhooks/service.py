@@ -16,11 +16,10 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from conversations.api.idempotency import KeyMismatch
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.archive.workspaces import lock_workspace
 from conversations.domain.audit import WEBHOOK
-from conversations.domain.errors import Conflict, Rejected, require_found
+from conversations.domain.errors import Conflict, KeyMismatch, Rejected, require_found
 from conversations.domain.text import dump_json, load_json
 from conversations.models import AuditEntry, Workspace
 

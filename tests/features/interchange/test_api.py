@@ -13,7 +13,7 @@ from django.test import AsyncClient, Client
 from django.urls import reverse
 from django.utils.translation import override
 
-from conversations.api.problems import refuse_constant
+from conversations.api.json_format import refuse_constant
 from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.models import Import
 from conversations.features.interchange.service import MAX_OPEN_IMPORTS
