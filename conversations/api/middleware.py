@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest, HttpResponse
-from limits import parse
-from limits.errors import StorageError
-from limits.storage import storage_from_string
-from limits.strategies import FixedWindowRateLimiter
 
 from conversations.access import AccessContext, read_signed_in
 from conversations.accounts.tokens import SCOPES, Caller, find_caller, find_token
@@ -28,6 +25,10 @@ from conversations.review.reasons import MAX_REASON_CHARS, save_reason
 from conversations.web.addresses import client_address
 
 from .problems import ROOT, format_error, problem
+
+if TYPE_CHECKING:
+    from limits import RateLimitItem
+    from limits.strategies import FixedWindowRateLimiter
 
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 
@@ -52,7 +53,6 @@ REDIS_SECONDS = 1.0  # how long a request waits for Redis to count it
 # its body.
 MAX_REQUESTS_AT_ONCE = 100
 
-_parse_rate = cache(parse)
 _LOCK = Lock()
 _requests: Counter[int] = Counter()  # person's primary key → number of requests in progress
 
@@ -155,6 +155,9 @@ def count_open(caller: Caller | None) -> Iterator[bool]:
 
 def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, dict[str, str]]:
     """Return whether the request is within the rate limit, and the headers about the limit."""
+    # 2 MB, because it imports all its kinds of storage; pages do not need it.
+    from limits.errors import StorageError
+
     item = _parse_rate(settings.LOOM.api_rate)
     if caller is None:
         counter_key = f"address {client_address(request)}"
@@ -178,7 +181,17 @@ def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, di
 
 
 @cache
-def _limiter(redis_url: str) -> FixedWindowRateLimiter:
+def _parse_rate(rate: str) -> "RateLimitItem":
+    from limits import parse
+
+    return parse(rate)
+
+
+@cache
+def _limiter(redis_url: str) -> "FixedWindowRateLimiter":
+    from limits.storage import storage_from_string
+    from limits.strategies import FixedWindowRateLimiter
+
     # Requests are counted in Redis for all processes if it is configured, else in this process.
     if not redis_url:
         return FixedWindowRateLimiter(storage_from_string("memory://"))

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from conversations.domain.attachments import ACCEPTED, DOCUMENT, IMAGE, PDF_TYPE, TEXT, TEXT_TYPE
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import Message, say
 from conversations.domain.text import estimate_tokens, number_text
 from conversations.rendering.programs import ask_program
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +200,8 @@ def _damaged_image(name: str) -> Rejected:
 
 
 def _examine_image(data: bytes, name: str) -> FileType:
+    from PIL import Image, UnidentifiedImageError  # 2 MB that a server without images does not need
+
     with _decoding_lock:
         try:
             return _read_image(data, name)
@@ -222,6 +226,8 @@ def _too_many_pixels(name: str) -> TooLarge:
 
 
 def _read_image(data: bytes, name: str) -> FileType:
+    from PIL import Image, ImageOps
+
     with Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
         width, height = image.size
         if width * height > MAX_PIXELS:
@@ -265,7 +271,7 @@ def _read_image(data: bytes, name: str) -> FileType:
     )
 
 
-def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
+def _encode(image: "Image.Image", media_type: str) -> tuple[bytes, str]:
     # Store images other than JPEG without loss if they are small enough.
     if media_type != "image/jpeg":
         data = _save(image, "PNG", optimize=True)
@@ -274,7 +280,7 @@ def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
     return _save(image, "WEBP", quality=85), "image/webp"
 
 
-def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
+def _save(image: "Image.Image", kind: str, **options: Any) -> bytes:
     file = BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
