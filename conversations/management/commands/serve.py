@@ -7,7 +7,9 @@ import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.core.management.sql import emit_post_migrate_signal
 from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 from twisted.internet import asyncioreactor
 
 from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
@@ -63,12 +65,21 @@ class Command(BaseCommand):
                 )
                 self.stdout.flush()
             if not no_prepare:
-                call_command("migrate", verbosity=0, interactive=False)
+                self._migrate()
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
         except DatabaseError as error:
             sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
             raise CommandError(sentence.strip()) from error
+
+    def _migrate(self) -> None:
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            call_command("migrate", verbosity=0, interactive=False)
+        else:
+            # The command would first build the models of all migrations, for receivers that compare
+            # them with the present ones. Without a migration there is nothing to compare.
+            emit_post_migrate_signal(verbosity=0, interactive=False, db=connection.alias)
 
     def _rebuild_states(self) -> None:
         if not (count := behind_sessions().count()):
