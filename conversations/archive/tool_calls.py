@@ -26,7 +26,7 @@ from conversations.domain.events import (
 )
 from conversations.domain.messages import say
 from conversations.domain.runs import ACTIVE_STATES
-from conversations.domain.text import dump_json, load_json
+from conversations.domain.text import dump_json, load_json, load_object
 from conversations.domain.tool_calls import (
     ALWAYS,
     BY_POLICY,
@@ -229,8 +229,9 @@ def _record(call: ToolCall) -> ToolCallRecord:
 
 
 def _read_asked(call: ToolCall) -> ApprovalRequest | None:
-    data = load_json(call.asked, default=None) if call.asked else None
-    return read_asked(data) if isinstance(data, dict) else None
+    # A waiting call always has a request, also if what is stored is damaged. Without one, it would
+    # run without a decision.
+    return read_asked(load_object(call.asked)) if call.asked or call.state == WAITING else None
 
 
 def _read_question(call: ToolCall) -> ToolQuestion | None:

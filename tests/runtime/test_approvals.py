@@ -479,6 +479,25 @@ async def test_waiting_calls_survive_a_restart_of_the_server(
     await require_whole(garden)
 
 
+@pytest.mark.parametrize("asked", ["", "{", "[]"])
+async def test_a_waiting_call_with_a_damaged_request_does_not_run_after_a_restart(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path, asked: str
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"})))
+    first = await start_runtime()
+    await send(first, garden)
+    [call] = await until_waiting(garden, 1)
+    await first.stop()
+    await ToolCall.objects.filter(pk=call.pk).aupdate(asked=asked)
+    second = await start_runtime()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await second.wait_idle(garden.pk)
+    await allow(second, garden, call, decision="deny")
+    await second.wait_idle(garden.pk)
+    assert witness(folder) == []
+
+
 async def test_a_stopping_server_interrupts_a_running_call_of_a_waiting_run(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
