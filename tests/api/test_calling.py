@@ -34,12 +34,12 @@ def test_a_token_gives_access_to_its_owners_workspaces_only(
     assert answer.json()["code"] == "not_found"
 
 
-@pytest.mark.parametrize("given", ["", "Bearer", "Bearer loom_wrong", "Basic bG9vbTp4", "loom_x"])
-def test_a_missing_or_invalid_token_is_answered_with_401(given: str) -> None:
-    answer = Client(headers={"Authorization": given} if given else {}).get(WORKSPACES)
-    assert answer.status_code == 401
-    assert answer["WWW-Authenticate"].startswith("Bearer")
-    assert answer.json()["code"] == "signed_out"
+def test_a_missing_or_invalid_token_is_answered_with_401() -> None:
+    for header in ("", "Bearer", "Bearer loom_wrong", "Basic bG9vbTp4", "loom_x"):
+        answer = Client(headers={"Authorization": header} if header else {}).get(WORKSPACES)
+        assert answer.status_code == 401, header
+        assert answer["WWW-Authenticate"].startswith("Bearer")
+        assert answer.json()["code"] == "signed_out"
 
 
 def test_expired_revoked_and_closed_account_tokens_are_refused(user: User) -> None:
@@ -66,12 +66,6 @@ def test_a_token_is_stored_as_a_digest_with_its_last_use(user: User) -> None:
     assert used.last_address == "127.0.0.1"
     caller.get(WORKSPACES)
     assert list_tokens(user.pk)[0].last_used_at == used.last_used_at  # once a minute
-
-
-def test_a_token_without_the_read_scope_is_refused(user: User) -> None:
-    answer = caller_of(user, scopes=["feed"]).get(WORKSPACES)
-    assert answer.status_code == 403
-    assert answer.json()["code"] == "insufficient_scope"
 
 
 def test_a_signed_in_browser_may_call_the_api(user: User) -> None:

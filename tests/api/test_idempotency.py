@@ -69,10 +69,10 @@ class TestAgain:
         assert begin(owner, "k-1", title="Beans").status_code == 201
         assert ApiAnswer.objects.count() == 1
 
-    @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "Bohn\xe9"])
-    def test_an_invalid_key_is_refused(self, workspace: Workspace, owner: Client, key: str) -> None:
-        answer = begin(owner, key)
-        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_invalid")
+    def test_an_invalid_key_is_refused(self, workspace: Workspace, owner: Client) -> None:
+        for key in ("", "two words", "x" * 256, "Bohn\xe9"):
+            problem = begin(owner, key).json()
+            assert (problem["status"], problem["code"]) == (422, "idempotency_key_invalid"), key
 
     def test_a_form_with_other_files_or_fields_is_a_different_request(
         self, session: Session, owner: Client

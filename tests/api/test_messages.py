@@ -312,18 +312,6 @@ async def test_a_run_is_executed_when_its_sender_disconnects(
             await asyncio.sleep(0.02)
 
 
-async def test_a_viewer_or_a_read_token_cannot_send(
-    provider: WireThread, session: Session, viewer: User
-) -> None:
-    token = await sync_to_async(token_of)(viewer)
-    program = Program(token)
-    assert (await send(program, session)).status_code == 403
-    reader = await sync_to_async(token_of)(session.owner, scopes=["read"])
-    program = Program(reader)
-    answer = await send(program, session)
-    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
-
-
 async def test_waiting_ends_with_404_when_the_membership_is_removed(
     provider: WireThread, session: Session, user: User, other_user: User
 ) -> None:

@@ -1,6 +1,7 @@
 """Review and the audit log by the API."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -46,9 +47,9 @@ def test_the_review_queue_lists_other_peoples_sessions(reviewer: Client, session
     assert not AuditEntry.objects.exists()
 
 
-@pytest.mark.parametrize("far", ["0001-01-01", "1899-12-31", "9000-01-01"])
-def test_a_date_outside_the_allowed_years_is_refused(reviewer: Client, far: str) -> None:
-    for name in ("since", "until"):
+def test_a_date_outside_the_allowed_years_is_refused(reviewer: Client) -> None:
+    days = ("0001-01-01", "1899-12-31", "9000-01-01")
+    for name, far in product(("since", "until"), days):
         answer = reviewer.get(f"{API}/review/sessions", {name: f"{far}T00:00:00+14:00"})
         assert answer.status_code == 422
         assert "must be of a year from 1900 through 8999" in answer.text

@@ -63,18 +63,16 @@ def test_hits_off_the_active_path_are_marked(session: Session, owner: Client) ->
     assert {one["turn"]: one["active"] for one in hits} == {1: True, 3: False}
 
 
-@pytest.mark.parametrize("query", ["", "q=", "q=%00", f"q={'x' * 1001}", "q=x&order=worst"])
-def test_an_invalid_search_is_refused(workspace: Workspace, owner: Client, query: str) -> None:
-    assert owner.get(f"{SEARCH}?{query}").status_code == 422
+def test_an_invalid_search_is_refused(workspace: Workspace, owner: Client) -> None:
+    for query in ("", "q=", "q=%00", f"q={'x' * 1001}", "q=x&order=worst"):
+        assert owner.get(f"{SEARCH}?{query}").status_code == 422, query
 
 
-@pytest.mark.parametrize("query", ["beans", '"the beans"', "beans role:user", "peas -", "?*("])
-def test_recall_returns_what_the_command_prints(
-    session: Session, owner: Client, query: str
-) -> None:
+def test_recall_returns_what_the_command_prints(session: Session, owner: Client) -> None:
     say(session, "Plant the beans", "In May", "And the peas?", "In March")
-    out = StringIO()
-    call_command("recall", str(session.uuid), query, json=True, stdout=out)
-    answer = owner.get(address_of(session, "/recall"), {"q": query})
-    assert answer.status_code == 200, answer.content
-    assert answer.json() == json.loads(out.getvalue())
+    for query in ("beans", '"the beans"', "beans role:user", "peas -", "?*("):
+        out = StringIO()
+        call_command("recall", str(session.uuid), query, json=True, stdout=out)
+        answer = owner.get(address_of(session, "/recall"), {"q": query})
+        assert answer.status_code == 200, answer.content
+        assert answer.json() == json.loads(out.getvalue()), query

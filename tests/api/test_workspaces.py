@@ -51,23 +51,19 @@ def test_a_patch_changes_only_the_given_settings(owner: Client, workspace: Works
     assert send(owner, "patch", "/garden/settings", keep_recent=None).json()["keep_recent"] is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_an_invalid_setting_changes_nothing(owner: Client, workspace: Workspace) -> None:
+    before = owner.get(f"{API}/garden/settings").json()
+    wrong: dict[str, Any]
+    for wrong in (
         {"default_model": "none"},
         {"window_strategy": "none"},
         {"tool_policy": "none"},
         {"high_water": 10, "low_water": 50},
         {"keep_recent": 0},
-    ],
-)
-def test_an_invalid_setting_changes_nothing(
-    owner: Client, workspace: Workspace, wrong: dict[str, Any]
-) -> None:
-    before = owner.get(f"{API}/garden/settings").json()
-    answer = send(owner, "patch", "/garden/settings", name="Other", **wrong)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_settings")
-    assert owner.get(f"{API}/garden/settings").json() == before
+    ):
+        answer = send(owner, "patch", "/garden/settings", name="Other", **wrong)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_settings"), wrong
+        assert owner.get(f"{API}/garden/settings").json() == before, wrong
 
 
 def test_members_are_added_changed_and_removed(
