@@ -39,6 +39,7 @@ from conversations.models import (
     ApiAnswer,
     AuditEntry,
     AuditHead,
+    ChatEvent,
     Compaction,
     DraftChunk,
     FileChange,
@@ -64,9 +65,11 @@ from conversations.models import (
     TurnEmbedding,
     Workspace,
 )
+from conversations.models.guards import GUARDED
 from conversations.models.search import INDEX, entry_id
 from conversations.search.indexing import index_session
 from tests.archive.files import image_bytes
+from tests.conftest import ARCHIVED
 from tests.features import collect
 
 pytestmark = pytest.mark.django_db
@@ -229,22 +232,36 @@ def test_receipt_records_the_counts_digests_person_and_reason(session: Session, 
     assert verify_audit()[1] == ""
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE conversations_receipt SET reason = 'other'",
-        "UPDATE conversations_receipt SET turns = 7",
-        "DELETE FROM conversations_receipt",
-    ],
-)
-def test_receipt_cannot_be_changed_or_deleted(session: Session, user: User, statement: str) -> None:
-    remove(session, user)
-    with (
-        pytest.raises(DatabaseError, match="append-only"),
-        transaction.atomic(),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(statement)
+CHANGEABLE: dict[type[Model], set[str]] = {
+    Turn: {"html", "render_version"},
+    ChatEvent: {"html", "render_version"},
+    Compaction: {"undone_at", "undone_by_id"},
+    ReviewNote: {"withdrawn_at", "withdrawn_by_id"},
+    ReviewFlag: {"resolved_at", "resolved_by_id"},
+}
+"""The columns of archived rows that may change. All others, and all of other models, may not."""
+
+
+def test_database_refuses_to_change_or_delete_any_archived_row(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    stock(session, user)
+    remove(create_session(workspace, owner=user), user)  # leaves a receipt and an audit entry
+    models: tuple[type[Model], ...] = (*ARCHIVED, AuditEntry, Receipt)
+    assert {model._meta.db_table for model in models} == GUARDED.keys()
+    for model in models:
+        table, row = model._meta.db_table, model._default_manager.values().first()
+        assert row is not None, table
+        statements = [f"DELETE FROM {table}"] + [
+            f"UPDATE {table} SET {column} = {0 if column == 'id' else 'NULL'}"
+            for column in row.keys() - CHANGEABLE.get(model, set())
+            # The trigger of PostgreSQL compares the values.
+            if row[column] is not None or connection.vendor == "sqlite"
+        ]
+        for statement in statements:
+            refused = pytest.raises(DatabaseError, match=f"{table} is append-only")
+            with refused, transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(statement)
 
 
 def test_rows_are_deleted_only_under_a_permit_that_is_removed_after(
