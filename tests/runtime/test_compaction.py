@@ -29,7 +29,7 @@ from conversations.domain.stream import BlockDelta, ModelInfo, ModelRequest, Str
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.domain.windows import HEADINGS, WindowRules
-from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
+from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn, Workspace
 from conversations.rendering.messages import fill_marks
 from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
@@ -183,7 +183,7 @@ async def test_the_next_summary_begins_where_the_last_one_ended(
     assert [c.from_turn async for c in Compaction.objects.order_by("pk")] == [1, 1]
 
 
-async def test_a_long_conversation_is_summarised_in_stages(
+async def test_a_long_conversation_is_summarised_in_stages_that_can_be_rebuilt(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(rules=RULES, max_input_tokens=1300, compact_tokens=100)
@@ -199,7 +199,14 @@ async def test_a_long_conversation_is_summarised_in_stages(
         assert f"<summary>\nSummary {number}.\n</summary>" in first_text(request)
     assert all(len(first_text(request)) < 1300 * 4 for request in stages)
     assert await in_force(garden) == (14, f"Summary {len(stages) - 1}.")
-    assert await ModelCall.objects.filter(run=run).acount() == len(stages)
+    await asyncio.gather(*runtime.database.background)
+    calls = [call async for call in ModelCall.objects.filter(run=run)]
+    assert len(calls) == len(stages)
+    for call in calls:
+        rebuilt = await sync_to_async(rebuild_request)(call.pk)
+        assert (rebuilt.matches, rebuilt.reason) == (True, "")
+        manifest = json.loads(call.manifest)
+        assert (manifest["v"], manifest["kind"]) == (2, "compaction")
 
 
 async def test_the_oldest_turns_are_left_out_if_the_stages_cannot_hold_them(
@@ -296,25 +303,6 @@ async def test_turns_that_the_last_stage_cannot_hold_stay_in_the_window(
     given = json.dumps(wire.requests[-1]["messages"])
     assert f"turns {kept.from_turn}-{kept.to_turn}, written" in given
     assert "user 197 Beans" in given
-
-
-async def test_the_request_of_every_stage_can_be_rebuilt(
-    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
-) -> None:
-    runtime = await start_runtime(rules=RULES, max_input_tokens=1300, compact_tokens=100)
-    for number in range(7):
-        wire.enqueue(Scenario(text=f"Answer {number}. " + "Beans grow. " * 90))
-        await ask(runtime, garden, f"question {number}")
-    wire.enqueue(*[Scenario(text=f"Summary {n}.") for n in range(9)])
-    run = await compact(runtime, garden)
-    await asyncio.gather(*runtime.database.background)
-    calls = [call async for call in ModelCall.objects.filter(run=run)]
-    assert len(calls) > 1
-    for call in calls:
-        rebuilt = await sync_to_async(rebuild_request)(call.pk)
-        assert (rebuilt.matches, rebuilt.reason) == (True, "")
-        manifest = json.loads(call.manifest)
-        assert (manifest["v"], manifest["kind"]) == (2, "compaction")
 
 
 @pytest.mark.parametrize(
@@ -442,19 +430,6 @@ async def test_a_summary_is_refused_during_a_run_and_made_once_per_client_id(
     assert await Compaction.objects.acount() == 1
 
 
-async def test_loaded_skills_stay_in_the_window(
-    compacting: Runtime, wire: WireThread, garden: Session
-) -> None:
-    await talk(compacting, wire, garden, times=4)
-    await sync_to_async(append_loaded_skill)(
-        garden.pk, name="roses", path="p", content="Cut above the leaf.", turn=2
-    )
-    wire.enqueue(Scenario(text=SUMMARY), Scenario(text="Yes."))
-    await compact(compacting, garden)
-    await ask(compacting, garden, "go on")
-    assert "Cut above the leaf." in first_text(wire.requests[-1])
-
-
 async def test_loaded_skills_survive_a_restart_and_a_second_summary(
     start_runtime: Callable[..., Any], compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
@@ -501,23 +476,17 @@ async def test_a_full_window_is_summarised_after_the_answer(
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    await fill(compacting, wire, garden)
-    page = open_page(compacting)
-    wire.enqueue(Scenario(text="Answered."), Scenario(text=SUMMARY))
-    await ask(compacting, garden, "one more")
-    assert await kinds(garden) == ["message"] * 4 + ["compact"]
-    kept = await Compaction.objects.aget()
-    assert (kept.reason, kept.actor_id, kept.to_turn) == ("threshold", None, 4)
-    assert page.row_types[-4:] == ["user_message", "assistant_text", "turn_separator", "info"]
-
-
-async def test_a_window_with_room_is_not_summarised(
-    compacting: Runtime, wire: WireThread, garden: Session
-) -> None:
     await fill(compacting, wire, garden, at=100_000)
-    wire.enqueue(Scenario(text="Answered."))
+    wire.enqueue(Scenario(text="Answered."), Scenario(text="Answered."), Scenario(text=SUMMARY))
     await ask(compacting, garden, "one more")
-    assert await kinds(garden) == ["message"] * 4
+    assert await kinds(garden) == ["message"] * 4, "the window has room"
+    page = open_page(compacting)
+    change_options(compacting, compact_at=1)
+    await ask(compacting, garden, "and one more")
+    assert await kinds(garden) == ["message"] * 5 + ["compact"]
+    kept = await Compaction.objects.aget()
+    assert (kept.reason, kept.actor_id, kept.to_turn) == ("threshold", None, 6)
+    assert page.row_types[-4:] == ["user_message", "assistant_text", "turn_separator", "info"]
 
 
 async def test_regenerate_and_continue_do_not_start_a_summary(
@@ -615,11 +584,11 @@ async def test_a_queued_message_cancels_an_automatic_summary(
     assert len(wire.requests) == 4
 
 
-async def test_the_summarize_strategy_acts_before_the_floor_moves(
+async def test_the_strategy_of_a_workspace_acts_before_the_floor_moves(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
-    rules = WindowRules(strategy="summarize", keep_recent=2)
-    runtime = await start_runtime(rules=rules, max_input_tokens=7000, compact_tokens=200)
+    runtime = await start_runtime(rules=RULES, max_input_tokens=7000, compact_tokens=200)
+    await Workspace.objects.aupdate(window_strategy="summarize")
     for number in range(12):
         wire.enqueue(Scenario(text="Beans grow. " * 100))
         await ask(runtime, garden, f"question {number}")
@@ -650,21 +619,6 @@ async def test_a_failed_summary_is_retried_after_the_floor_has_moved(
             break
     [first, second] = floors
     assert first < second
-
-
-async def test_a_workspace_can_choose_the_summarize_strategy(
-    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
-) -> None:
-    runtime = await start_runtime(rules=RULES, max_input_tokens=6000, compact_tokens=200)
-    workspace = garden.workspace
-    workspace.window_strategy = "summarize"
-    await sync_to_async(workspace.save)()
-    for number in range(12):
-        wire.enqueue(Scenario(text="Beans grow. " * 100))
-        await ask(runtime, garden, f"question {number}")
-        if "compact" in await kinds(garden):
-            break
-    assert "compact" in await kinds(garden)
 
 
 async def test_an_archived_session_is_summarised_only_with_the_reason_end(
