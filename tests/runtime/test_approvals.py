@@ -19,6 +19,7 @@ from conversations.domain.tool_calls import WAITING
 from conversations.models import (
     ChatEvent,
     DraftChunk,
+    FileChange,
     Membership,
     Run,
     Session,
@@ -566,19 +567,6 @@ async def test_a_page_opened_later_shows_the_run_as_waiting(
     await runtime.stop_run(garden)
 
 
-async def test_all_approved_edits_of_one_file_are_made(
-    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
-) -> None:
-    (folder / "done.txt").write_text("begin\n")
-    wire.enqueue(*answers(*(("add", {"line": line}) for line in "abc")))
-    await send(runtime, garden)
-    waiting = await until_waiting(garden, 3)
-    await asyncio.gather(*(allow(runtime, garden, call) for call in waiting))
-    await runtime.wait_idle(garden.pk)
-    assert witness(folder) == ["begin", "a", "b", "c"]
-    assert {call.state for call in await calls_of(garden)} == {"completed"}
-
-
 LONG = "".join(f"line {n} of the log, which is long enough\n" for n in range(6000))
 
 
@@ -651,8 +639,11 @@ async def test_changes_by_earlier_calls_of_the_answer_do_not_block_a_call(
     ]
     wire.enqueue(*answers(*edits, ("move_file", {"source": "a.txt", "destination": "b.txt"})))
     await send(runtime, garden)
-    for call in await until_waiting(garden, 3):
-        await allow(runtime, garden, call)
+    waiting = await until_waiting(garden, 3)
+    await asyncio.gather(*(allow(runtime, garden, call) for call in waiting))
     await runtime.wait_idle(garden.pk)
     assert (folder / "b.txt").read_text() == "1\n2\n"
     assert not (folder / "a.txt").exists()
+    assert await FileChange.objects.filter(session=garden).acount() == 4, "a move changes two"
+    assert [bool(ending.diff) for ending in await endings(garden)] == [True, True, False]
+    await require_whole(garden)

@@ -280,10 +280,11 @@ async def test_a_follower_of_a_session_gets_rows_and_rewinds_in_order(
     assert await read(4, 9) == events == await read(100, 9)
 
 
-async def test_a_run_of_another_session_is_not_found(
-    runtime: Runtime, wire: WireThread, garden: Session
-) -> None:
-    run = await ask(runtime, garden, "first")
-    other = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
+def test_a_run_of_another_session_is_not_found(garden: Session) -> None:
+    run = Run.objects.create(
+        session=garden, client_id="client-01", state="completed", created_at=garden.created_at
+    )
+    other = create_session(garden.workspace, owner=garden.owner)
+    assert find_run(garden, run.uuid).pk == run.pk
     with pytest.raises(NotFound):
-        await sync_to_async(find_run)(other, run.uuid)
+        find_run(other, run.uuid)

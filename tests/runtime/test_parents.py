@@ -128,13 +128,6 @@ async def test_a_continuing_session_is_told_about_the_expired_one(
     assert quotable == [parent]
 
 
-async def test_a_fork_is_told_about_its_parent(
-    runtime: Runtime, wire: WireThread, garden: Session
-) -> None:
-    given = await first_message(runtime, wire, await sync_to_async(forked)(garden))
-    assert given.startswith(f"[This session is a fork of session {garden.uuid}, which ")
-
-
 def forked_before_more_was_said(garden: Session) -> Session:
     write(garden, message("We use tabs"), answer("Noted."), message("Bad"))
     marker, notice = make_marker(3, 3, is_aside=True)
@@ -159,6 +152,7 @@ async def test_a_fork_is_told_about_its_parent_as_it_was_when_forked(
 ) -> None:
     session = await sync_to_async(begin)(garden)
     given = await first_message(runtime, wire, session)
+    assert given.startswith(f"[This session is a fork of session {garden.uuid}, which ")
     told = given.partition("looks further back in it.]")[0]
     assert "which had 6 turns then" in told
     assert "We use tabs" in told

@@ -12,10 +12,9 @@ from asgiref.sync import sync_to_async
 from conversations.agent.sandbox import command_run
 from conversations.agent.sandbox.command_run import CompletedCommand
 from conversations.agent.sandbox.support import can_run, find_support
-from conversations.archive.tool_calls import decide_call
-from conversations.models import FileChange, Session, Workspace
+from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
-from tests.runtime.conftest import Page, ask, run_state
+from tests.runtime.conftest import Page, run_state
 from tests.runtime.tool_stories import (
     answers,
     calls_of,
@@ -28,28 +27,6 @@ from tests.runtime.tool_stories import (
 from tests.wire.server import WireThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-async def test_several_edits_of_one_file_are_asked_about_at_once_and_made(
-    runtime: Runtime, wire: WireThread, garden: Session
-) -> None:
-    path = Path(garden.workspace.root) / "app.py"
-    path.write_text("one = 1\ntwo = 2\nthree = 3\n")
-
-    def edit(old: str, new: str) -> tuple[str, dict[str, str]]:
-        return "edit_file", {"path": "app.py", "old_text": old, "new_text": new}
-
-    wire.enqueue(*answers(edit("one = 1", "one = 1\n# more"), edit("three = 3", "three = 4")))
-    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
-    for call in await until_waiting(garden, 2):
-        await sync_to_async(decide_call)(
-            garden, call=call.uuid, decision="once", user_pk=garden.owner_id
-        )
-    await runtime.wait_idle(garden.pk)
-    assert path.read_text() == "one = 1\n# more\ntwo = 2\nthree = 4\n", await results(garden)
-    assert await FileChange.objects.filter(session=garden).acount() == 2
-    assert all("+" in ending.diff for ending in await endings(garden))
-    await require_whole(garden)
 
 
 async def test_a_file_that_is_written_and_then_edited_is_asked_about_twice(
@@ -100,18 +77,6 @@ async def test_a_running_command_shows_its_output_and_can_be_stopped(
     assert (after.ok, after.exit_code) == (False, 3)
     assert await run_state(garden) == "completed"
     await require_whole(garden)
-
-
-async def test_reading_tools_work_in_a_read_only_workspace(
-    runtime: Runtime, wire: WireThread, garden: Session
-) -> None:
-    await Workspace.objects.aupdate(tool_policy="read_only")
-    (Path(garden.workspace.root) / "notes.txt").write_text("beans")
-    wire.enqueue(*answers(("read_file", {"path": "notes.txt"}), ("list_files", {"path": "."})))
-    await ask(runtime, garden, "go")
-    first, second = await results(garden)
-    assert "beans" in first + second
-    assert "notes.txt" in first + second
 
 
 async def test_an_approved_fetch_is_refused_if_the_network_is_now_disallowed(

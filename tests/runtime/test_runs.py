@@ -477,14 +477,6 @@ async def test_continue_goes_on_from_the_partial_answer(
     assert roles == ["user", "assistant", "user"]
 
 
-async def test_an_archived_session_refuses_messages(runtime: Runtime, garden: Session) -> None:
-    from conversations.archive.sessions import archive_session
-
-    await sync_to_async(archive_session)(garden, archived=True)
-    with pytest.raises(Conflict, match="archived"):
-        await runtime.send(garden, client_id="client-1", text="x", user_pk=None)
-
-
 async def test_a_provider_without_usage_or_ids_is_supported(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:

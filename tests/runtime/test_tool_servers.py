@@ -159,19 +159,6 @@ async def ask_to_touch(
     return runtime, call
 
 
-async def test_a_denied_call_is_not_made(
-    start_runtime: Start, wire: WireThread, garden: Session
-) -> None:
-    runtime, call = await ask_to_touch(start_runtime, wire, garden)
-    await runtime.decide_call(
-        garden, call=call.uuid, decision="deny", user_pk=garden.owner_id, reason="Not now."
-    )
-    await runtime.wait_idle(garden.pk)
-    assert await results(garden) == ["Denied by ann: Not now."]
-    assert not (Path(garden.workspace.root) / "touched").exists()
-    await require_whole(garden)
-
-
 async def test_a_waiting_call_can_be_approved_in_another_process(
     start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
