@@ -6,10 +6,9 @@ They are checked narrow and wide, light and dark. To check another page, add its
 
 import re
 from collections.abc import Callable, Iterator
-from uuid import uuid4
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.features import collect, merge
 
@@ -144,89 +143,3 @@ def test_a_read_operation_can_be_tried_on_the_api_page(
     operation.get_by_role("button", name="Execute").click()
     answer = operation.locator(".live-responses-table .response-col_description")
     answer.get_by_text("What is here?").first.wait_for()
-
-
-def save(page: Page) -> None:
-    page.get_by_role("button", name="Save", exact=True).click()
-
-
-SHARED = """
-from pathlib import Path
-from django.contrib.auth.models import User
-from conversations.archive.workspaces import create_workspace
-root = Path("{root}")
-root.mkdir()
-create_workspace(root=root, name="Shared", slug=root.name, owner=User.objects.get(pk=1))
-"""
-
-
-REMOVED = (
-    "from conversations.models import Workspace; Workspace.objects.get(slug='{slug}').delete()"
-)
-
-
-@pytest.fixture
-def shared(server: Server) -> Iterator[str]:
-    """Create a workspace for this test alone, and yield the address of its settings."""
-    root = server.folder / "workspaces" / f"shared-{uuid4().hex[:8]}"
-    server.manage("shell", "-v", "0", "-c", SHARED.format(root=root))
-    yield f"{server.url}/w/{root.name}/settings/"
-    server.manage("shell", "-v", "0", "-c", REMOVED.format(slug=root.name))
-
-
-@pytest.fixture
-def owners(shared: str, open_context: Callable[..., BrowserContext]) -> list[Page]:
-    """Return the pages of two owners, each with the settings open."""
-    context = open_context()
-    pages = [context.new_page(), context.new_page()]
-    for page in pages:
-        page.goto(shared)
-    return pages
-
-
-def instructions(page: Page) -> Locator:
-    return page.get_by_label("Instructions", exact=True)
-
-
-@pytest.mark.noisy  # the browser reports the refused request
-def test_two_owners_do_not_overwrite_each_others_settings(shared: str, owners: list[Page]) -> None:
-    anna, bert = owners
-    of_anna, of_bert = map(instructions, owners)
-    of_anna.fill("By Anna.\n\nIn two parts.")
-    save(anna)
-    expect(anna.get_by_text("Saved.")).to_be_visible()
-    bert.get_by_text("Context: what").click()
-    bert.get_by_label("Exchanges to keep").fill("7")
-    save(bert)
-    expect(of_bert).to_have_value("By Anna.\n\nIn two parts.")
-    expect(bert.get_by_label("Exchanges to keep")).to_have_value("7")
-    for page in (anna, bert):
-        page.goto(f"{shared}tools/")
-    anna.get_by_label("Tool calls that make changes").select_option("read_only")
-    save(anna)
-    bert.get_by_label("Allow network access").uncheck()
-    save(bert)
-    expect(bert.get_by_label("Tool calls that make changes")).to_have_value("read_only")
-    bert.get_by_label("Allow network access").check()
-    bert.get_by_label("Tool calls that make changes").select_option("ask")
-    save(bert)
-    expect(bert.get_by_label("Allow network access")).to_be_checked()
-
-    # A field that another owner has changed is not overwritten unseen.
-    for page in (anna, bert):
-        page.goto(shared)
-    of_anna.fill("By Anna.")
-    anna.get_by_label("Name", exact=True).fill("Anna's")
-    save(anna)
-    of_bert.fill("By Bert.\nAt length.")
-    save(bert)
-    expect(bert.get_by_role("alert")).to_contain_text(
-        "Nothing was saved. Somebody else has changed this meanwhile: Instructions."
-    )
-    expect(of_bert).to_have_value("By Bert.\nAt length.")
-    expect(bert.get_by_label("Name", exact=True)).to_have_value("Anna's")
-    anna.reload()
-    expect(of_anna).to_have_value("By Anna.")
-    save(bert)
-    expect(bert.get_by_text("Saved.")).to_be_visible()
-    expect(of_bert).to_have_value("By Bert.\nAt length.")

@@ -5,6 +5,7 @@ import gzip
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,53 @@ def test_a_workspace_is_created_on_a_folder_under_a_root(owner: Client, roots: P
     assert (response.status_code, response["Location"]) == (302, "/w/notes/")
     assert str(roots / "notes") in owner.get("/w/notes/").text
     assert owner.get("/w/notes/settings/").status_code == 200  # its creator is its owner
+
+
+HIDDEN = re.compile(r'<input type="hidden" name="(initial-\w+)" value="([^"]*)">')
+
+
+def read_form(response: HttpResponse) -> dict[str, Any]:
+    """Return what a browser submits if a person leaves the form as it is."""
+    values = {field.html_name: field.value() for field in response.context["form"]}
+    values |= {name: unescape(value) for name, value in HIDDEN.findall(response.text)}
+    return {
+        name: re.sub("\r?\n", "\r\n", value) if isinstance(value, str) else value
+        for name, value in values.items()
+        if value not in (None, False)
+    }
+
+
+def test_two_owners_do_not_overwrite_each_others_settings(
+    owner: Client, workspace: Workspace
+) -> None:
+    page, tools = "/w/garden/settings/", "/w/garden/settings/tools/"
+    opened = read_form(owner.get(page))
+    instructions = "By Anna.\r\n\r\nIn two parts."
+    assert owner.post(page, opened | {"instructions": instructions}).status_code == 302
+    assert owner.post(page, opened | {"keep_recent": "7"}).status_code == 302
+    now = read_form(owner.get(page))
+    assert (now["instructions"], now["keep_recent"]) == (instructions, 7)
+    opened = read_form(owner.get(tools)) | {"allows_network": "on"}
+    owner.post(tools, opened)
+    opened = read_form(owner.get(tools))
+    owner.post(tools, opened | {"tool_policy": "read_only"})
+    owner.post(tools, {name: opened[name] for name in opened if name != "allows_network"})
+    now = read_form(owner.get(tools))
+    assert (now["tool_policy"], now.get("allows_network")) == ("read_only", None)
+    owner.post(tools, now | {"tool_policy": "ask", "allows_network": "on"})
+    now = read_form(owner.get(tools))
+    assert (now["tool_policy"], now["allows_network"]) == ("ask", True)
+
+    # A field that another owner has changed is not overwritten unseen.
+    opened = read_form(owner.get(page))
+    owner.post(page, opened | {"instructions": "By Anna.", "name": "Anna's"})
+    refused = owner.post(page, opened | {"instructions": "By Bert.\r\nAt length."})
+    assert "Somebody else has changed this meanwhile: Instructions." in flat(refused.text)
+    shown = read_form(refused)
+    assert (shown["instructions"], shown["name"]) == ("By Bert.\r\nAt length.", "Anna's")
+    assert read_form(owner.get(page))["instructions"] == "By Anna."
+    assert owner.post(page, shown).status_code == 302
+    assert read_form(owner.get(page))["instructions"] == "By Bert.\r\nAt length."
 
 
 def test_workspace_with_a_taken_name_gets_another_address(owner: Client, roots: Path) -> None:
