@@ -54,28 +54,24 @@ WORKER_BLOCKED = "Service Worker registration blocked by Playwright"
 expect.set_options(timeout=30_000)
 
 
-OWN_SERVER = (
-    "test_both_servers.py",
-    "test_full_disk.py",
-    "test_notices.py",
-    "test_restarts.py",
-    "test_search.py",
-    "test_tool_questions.py",
-    "test_tour.py",
-    "test_window.py",
-)
+OWN_SERVER = ("test_both_servers.py", "test_full_disk.py", "test_tool_servers.py")
 """Modules whose tests share a server of their own."""
+
+SMALL_SERVER = ("test_restarts.py", "test_window.py")
+"""Modules that share a server with small limits."""
 
 
 class ByServer(LoadScopeScheduling):  # type: ignore[misc]
     """A scheduler that gives each test to the first free worker.
 
-    All tests of a module with a server of its own go to one worker, so the server is started only
-    once. These modules come first.
+    All tests that share another server than the ordinary one go to one worker, so this server is
+    started only once. They come first.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
+        if module.endswith(SMALL_SERVER):
+            return "small server"
         return module if module.endswith(OWN_SERVER) else nodeid
 
 
@@ -94,6 +90,7 @@ class Server:
         )
         self.link = ""
         self.url = ""
+        self.signed_in_state: Any = None
         self._resources = ExitStack()
         self._log = self._resources.enter_context((folder / "server.log").open("a"))
         self._all_starts = starts
@@ -294,6 +291,23 @@ def start_ordinary(
 
 
 @pytest.fixture(scope="session")
+def small_server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """Start a server with a small window, few rows on a page, small frames and few open pages.
+
+    Tests may kill and restart it.
+    """
+    return make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_MAX_INPUT_TOKENS="2500",
+        LOOM_PAGE_SIZE="12",
+        LOOM_OLDER_PAGE_SIZE="6",
+        LOOM_MAX_FRAME_BYTES="20000",
+        LOOM_MAX_SOCKETS="2",
+    )
+
+
+@pytest.fixture(scope="session")
 def story(server: Server) -> str:
     """Import a session with every kind of row, readable or not, and return its uuid."""
     server.manage("import_sessions", str(Path(__file__).parent / "every_row.jsonl"))
@@ -316,19 +330,18 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
+    """Return the storage state of a browser that has followed the server's sign-in link.
 
-
-def sign_in(browser: Browser, server: Server) -> Any:
-    """Return the storage state of a browser that has followed the server's sign-in link."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(server.link)
-    state = context.storage_state()
-    context.close()
-    return state
+    Each server is asked only once.
+    """
+    if server.signed_in_state is None:
+        context = browser.new_context()
+        context.new_page().goto(server.link)
+        server.signed_in_state = context.storage_state()
+        context.close()
+    return server.signed_in_state
 
 
 @pytest.fixture
@@ -462,13 +475,18 @@ def open_chat(open_context: Callable[..., BrowserContext], server: Server) -> Ca
     return lambda **options: Chat(open_context(**options).new_page(), server)
 
 
-def long_session(server: Server, *, turns: int, title: str = "A long one") -> str:
-    """Import a session of many short turns with their events, and return its uuid."""
+def long_session(
+    server: Server, *, turns: int, title: str = "A long one", words: str = "Row number"
+) -> str:
+    """Import a session of many short turns with their events, and return its uuid.
+
+    Each turn is the words and its number.
+    """
     uuid = str(uuid4())
     lines = [{"type": "session", "uuid": uuid, "workspace": "example", "title": title}]
     for number in range(1, turns + 1):
         role = "user" if number % 2 else "assistant"
-        text = f"Row number {number}"
+        text = f"{words} {number}"
         lines.append({"type": "turn", "number": number, "role": role, "content": text})
         kind = "user_message" if role == "user" else "assistant_text"
         lines.append(
@@ -482,6 +500,21 @@ def long_session(server: Server, *, turns: int, title: str = "A long one") -> st
         )
     server.import_lines(lines)
     return uuid
+
+
+ADD_PERSON = """
+from django.contrib.auth.models import User
+from conversations.archive.workspaces import add_member, create_sign_in_link, get_workspace
+user = User.objects.create_user("{}")
+add_member(get_workspace("example"), user_pk=user.pk, role="member")
+print(create_sign_in_link(user))
+"""
+
+
+def add_person(server: Server, name: str) -> str:
+    """Create a member of the workspace, and return the person's sign-in link."""
+    token = server.manage("shell", "-v", "0", "-c", ADD_PERSON.format(name)).split()[-1]
+    return f"{server.url}/sign-in/link/{token}/"
 
 
 def drop_path(page: Page, path: Path) -> None:

@@ -5,16 +5,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copy, copytree
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from conversations.agent.sandbox.supervise import children
 from tests.crash.fill_disk import Ballast
 from tests.starting import Starts
 
-from .conftest import NARROW, ROOT, Chat, Server, sign_in, take_picture
+from .conftest import NARROW, ROOT, Chat, Server, take_picture
 
 TEXT = "A message that is to be kept. " * 2000
 
@@ -61,11 +60,6 @@ def server(
         yield server
     finally:
         server.stop()
-
-
-@pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
 
 
 @pytest.fixture

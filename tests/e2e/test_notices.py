@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -14,8 +15,7 @@ from .conftest import (
     NARROW,
     Chat,
     Server,
-    sign_in,
-    start_ordinary,
+    add_person,
     take_both_pictures,
     take_picture,
     wait_until,
@@ -69,22 +69,11 @@ async () => (await (await caches.open("loom-pages")).keys()).map(({ url }) => ne
 """
 
 
-@pytest.fixture(scope="module")
-def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """Start a server for this module, because notifications add a script to every page."""
-    return start_ordinary(make_server, provider)
-
-
-@pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
-
-
 @pytest.fixture
 def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
     """Open a page in a browser with service workers and notifications turned on.
 
-    The page has its own sign-in, which a test may end.
+    The page is that of a new person, because notifications add a script to the person's pages.
     """
     context = open_context(
         service_workers="allow",
@@ -94,7 +83,7 @@ def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
     )
     context.add_init_script(SUBSCRIBE)
     page = context.new_page()
-    page.goto(re.findall(r"http\S+", server.manage("sign_in_link"))[-1])
+    page.goto(add_person(server, f"person-{uuid4().hex[:8]}"))
     page.goto(f"{server.url}/account/notifications/")
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     page.get_by_role("button", name="Turn on").click()

@@ -8,16 +8,17 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations_everywhere, violations_light_and_dark
-from .conftest import NARROW, Chat, Server, settle, take_both_pictures, take_picture, wait_until
+from .conftest import (
+    NARROW,
+    Chat,
+    Server,
+    add_person,
+    settle,
+    take_both_pictures,
+    take_picture,
+    wait_until,
+)
 from .line import Line
-
-PERSON = """
-from django.contrib.auth.models import User
-from conversations.archive.workspaces import add_member, create_sign_in_link, get_workspace
-user = User.objects.create_user("%s")
-add_member(get_workspace("example"), user_pk=user.pk, role="member")
-print(create_sign_in_link(user))
-"""
 
 RENAME = """
 from conversations.archive.sessions import get_session, rename_session
@@ -30,9 +31,8 @@ def test_two_people_see_each_other_and_the_author_of_each_message(
 ) -> None:
     line = Line(tab)
     chat = Chat(tab, server).new()
-    token = server.manage("shell", "-v", "0", "-c", PERSON % "zoe").split()[-1]
     other = open_context(storage_state=None).new_page()
-    other.goto(f"{server.url}/sign-in/link/{token}/")
+    other.goto(add_person(server, "zoe"))
     other.goto(chat.page.url)
     zoe = chat.page.get_by_role("img", name="zoe, may write and approve")
     expect(zoe).to_be_visible()
@@ -117,8 +117,7 @@ def test_unsent_text_of_one_person_is_never_shown_to_another(
         localStorage.setItem(pending, JSON.stringify([message]));
     }""")
     page.context.clear_cookies()
-    token = server.manage("shell", "-v", "0", "-c", PERSON % "mia").split()[-1]
-    page.goto(f"{server.url}/sign-in/link/{token}/")
+    page.goto(add_person(server, "mia"))
     page.goto(url)
     chat.wait_connected()
     expect(chat.message).to_have_value("")

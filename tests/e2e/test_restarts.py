@@ -1,34 +1,19 @@
-"""A server that is killed and restarted, with small limits for frames and open pages.
-
-It accepts only small frames and two open pages for each person. No other test uses this server.
-"""
+"""A server that is killed and restarted, and that accepts only small frames and few open pages."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import NOTE_THE_CONNECTION, Chat, Server, settle, sign_in, take_picture
-from .test_people import PERSON
+from .conftest import NOTE_THE_CONNECTION, Chat, Server, add_person, settle, take_picture
 
 
-@pytest.fixture(scope="module")
-def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    return make_server(
-        ANTHROPIC_API_KEY=provider.key,
-        ANTHROPIC_BASE_URL=provider.url,
-        LOOM_MAX_FRAME_BYTES="20000",
-        LOOM_MAX_SOCKETS="2",
-    )
-
-
-@pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
+@pytest.fixture
+def server(small_server: Server) -> Server:
+    return small_server
 
 
 def begin_long_answer(server: Server, tab: Page, wire: WireThread) -> Chat:
@@ -111,9 +96,8 @@ def test_a_page_beyond_the_socket_limit_says_so_and_does_not_retry(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     context = open_context(storage_state=None)
-    token = server.manage("shell", "-v", "0", "-c", PERSON % "ada").split()[-1]
     pages = [context.new_page(), context.new_page()]
-    pages[0].goto(f"{server.url}/sign-in/link/{token}/")
+    pages[0].goto(add_person(server, "ada"))
     chat = Chat(pages[0], server).new()
     Chat(pages[1], server).open(chat.uuid).wait_connected()
     other: Page = context.new_page()

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.e2e.accessibility import marks_unseen_in_forced_colours, violations_everywhere
 from tests.e2e.conftest import (
@@ -16,8 +15,6 @@ from tests.e2e.conftest import (
     Server,
     long_session,
     settle,
-    sign_in,
-    start_ordinary,
     take_picture,
     wait_until,
 )
@@ -50,26 +47,16 @@ def reading(name: str, number: int) -> list[dict[str, object]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """Start a server for this module, because messages of other tests would be found too."""
-    return start_ordinary(make_server, provider)
-
-
-@pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def archive(server: Server) -> str:
     """Import a session of 120 turns and one with enough tool calls to be folded.
 
-    Return the uuid of the first session.
+    Return the uuid of the first session. Its words occur in no other test, because tests that run
+    before share the server.
     """
     calls = [turn for number in range(1, 7) for turn in reading(f"bed_{number}.txt", number)]
     import_turns(server, {"role": "user", "content": "Read the beds"}, *calls, title="Reading beds")
-    return long_session(server, turns=120, title="Counting rows")
+    return long_session(server, turns=120, title="Counting furrows", words="Furrow")
 
 
 def in_sight(row: Locator) -> None:
@@ -87,7 +74,7 @@ def test_search_hits_can_be_filtered_paged_and_opened(
 ) -> None:
     tab.goto(server.url)
     tab.get_by_role("link", name="Search all sessions").click()
-    search(tab, "row number")
+    search(tab, "furrow")
     expect(tab.locator(".hit")).to_have_count(20)
     expect(tab.locator(".hit mark").first).to_be_visible()
     tab.get_by_label("Said by").select_option("People")
@@ -111,9 +98,9 @@ def test_search_hits_can_be_filtered_paged_and_opened(
     in_sight(tab.get_by_text("marrow 3 in bed_3.txt"))
 
     for name, path in {
-        "search-hits": "/search/?q=row+number&role=user",
+        "search-hits": "/search/?q=furrow&role=user",
         "search-no-hits": "/search/?q=zeppelin&workspace=example",
-        "find-hits": f"/s/{archive}/find/?q=row+number",
+        "find-hits": f"/s/{archive}/find/?q=furrow",
     }.items():
         tab.goto(server.url + path)
         assert violations_everywhere(tab, name) == [], name
@@ -136,13 +123,13 @@ def test_finding_opens_rows_that_are_not_loaded_or_were_replaced(
     chat.transcript.focus()
     page.keyboard.press("f")
     expect(find_box(page)).to_be_focused()
-    page.keyboard.type('"number 3"')
+    page.keyboard.type('"furrow 3"')
     page.keyboard.press("Enter")
     expect(page.locator(".hit")).to_have_count(1)
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/t/3/#find="))
     in_sight(page.locator("#rows [data-turn='3']"))
-    expect(find_box(page)).to_have_value('"number 3"')
+    expect(find_box(page)).to_have_value('"furrow 3"')
     expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 3")
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
@@ -166,7 +153,7 @@ def test_finding_opens_rows_that_are_not_loaded_or_were_replaced(
     page.set_viewport_size(NARROW)
     chat.open(archive).wait_connected()
     page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill('"number 119"')
+    find_box(page).fill('"furrow 119"')
     find_box(page).press("Enter")
     page.locator(".hit a").click()
     expect(page.locator("#panel")).to_be_hidden()
@@ -195,13 +182,13 @@ def test_finding_opens_rows_that_are_not_loaded_or_were_replaced(
 def test_stepping_through_hits_loads_more_without_changing_a_row(
     archive: str, open_chat: Callable[..., Chat]
 ) -> None:
-    chat = open_chat().open(archive, "find/?q=row+number&order=newest")
+    chat = open_chat().open(archive, "find/?q=furrow&order=newest")
     page = chat.page
     page.get_by_label("Breadcrumb").get_by_role("link").last.click()
     chat.wait_connected()
     before = chat.rows_html()
     page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill("row number")
+    find_box(page).fill("furrow")
     find_box(page).press("Enter")
     expect(page.locator(".hit")).not_to_have_count(0)
     with page.expect_response(lambda response: "order=newest" in response.url):
@@ -235,6 +222,6 @@ def test_stepping_through_hits_loads_more_without_changing_a_row(
     page.get_by_role("navigation", name="Panel").get_by_role("link", name="Context").click()
     expect(find_box(page)).to_have_count(0)
     page.get_by_role("link", name="Find in this session").click()
-    expect(find_box(page)).to_have_value("row number")
+    expect(find_box(page)).to_have_value("furrow")
     expect(page.locator(".hit").first).to_be_visible()
     assert violations_everywhere(page, "find-panel", within="#panel") == []

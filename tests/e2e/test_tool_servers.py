@@ -1,26 +1,32 @@
-"""Questions of tool servers in the transcript, and their prompts in the composer."""
+"""Tool servers: their questions in the transcript, prompts in the composer, and signing in."""
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, expect
+from playwright.sync_api import BrowserContext, Locator, expect
 
 from tests.e2e.accessibility import violations_everywhere
-from tests.e2e.conftest import Chat, Server, settle, sign_in, start_ordinary, take_picture
+from tests.e2e.conftest import Chat, Server, settle, start_ordinary, take_picture, wait_until
 from tests.e2e.test_tools import card, same_after_reload
-from tests.mcp_servers.running import plain, sdk
+from tests.mcp_servers.running import HttpServer, plain, sdk
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
+
+
+@pytest.fixture(scope="module")
+def tool_server() -> Iterator[HttpServer]:
+    with HttpServer("oauth_server.py") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def server(
     make_server: Callable[..., Server],
     provider: WireThread,
+    tool_server: HttpServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Server:
     file: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
@@ -28,14 +34,10 @@ def server(
         "almanac": plain("asks", effect="reads"),
         "sdk": sdk(env={"START_SECONDS": "3"}),
         "writer": plain("samples", effect="reads", sampling={}),
+        "tickets": {"url": tool_server.url},
     }
     file.write_text(json.dumps({"servers": servers}))
     return start_ordinary(make_server, provider, LOOM_MCP_CONFIG=str(file))
-
-
-@pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
 
 
 def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
@@ -169,3 +171,27 @@ def test_a_tool_server_can_ask_the_model_and_the_person(
     expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
     chat.wait_idle()
     assert "Eve" in str(wire.requests[-1]["messages"])
+
+
+def test_a_person_can_sign_in_and_out_at_a_tool_server(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context().new_page()
+    settings = f"{server.url}/w/example/settings/tools/"
+    page.goto(settings)
+    wait_until(lambda: "connecting" not in page.request.get(settings).text())
+    page.reload()
+    card = page.get_by_role("region", name="Tool servers")
+    expect(card).to_contain_text("Sign-in needed")
+    card.get_by_role("button", name="Sign in to tickets").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to tickets")
+    expect(page.get_by_text("every workspace")).to_be_visible()
+    assert violations_everywhere(page, "tool-server-sign-in") == []
+    page.get_by_role("link", name=re.compile("^Continue to 127")).click()
+    expect(page).to_have_url(settings)
+    expect(page.get_by_text("Signed in to tickets.")).to_be_visible()
+    expect(card).to_contain_text(re.compile("HTTP, ready.*Signed in by", re.DOTALL))
+    assert violations_everywhere(page, "tool-server-signed-in") == []
+    card.get_by_role("button", name="Sign out of tickets").click()
+    expect(page.get_by_text("Signed out of tickets.")).to_be_visible()
+    expect(card).to_contain_text("Sign-in needed")

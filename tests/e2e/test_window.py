@@ -1,10 +1,9 @@
 """The window on the chat page: the line between the rows and the meter below them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.e2e.accessibility import (
     OF_COLOURS,
@@ -18,28 +17,15 @@ from tests.e2e.conftest import (
     Chat,
     Server,
     settle,
-    sign_in,
     take_picture,
 )
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 
-@pytest.fixture(scope="module")
-def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """Start a server whose model has a small window and whose pages hold few rows."""
-    return make_server(
-        ANTHROPIC_API_KEY=provider.key,
-        ANTHROPIC_BASE_URL=provider.url,
-        LOOM_MAX_INPUT_TOKENS="2500",
-        LOOM_PAGE_SIZE="12",
-        LOOM_OLDER_PAGE_SIZE="6",
-    )
-
-
-@pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, server: Server) -> Any:
-    return sign_in(browser, server)
+@pytest.fixture
+def server(small_server: Server) -> Server:
+    return small_server
 
 
 def outgrow(chat: Chat, wire: WireThread) -> Chat:
