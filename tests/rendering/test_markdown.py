@@ -27,7 +27,6 @@ from conversations.rendering.markdown_parser import (
     render_tokens,
 )
 from conversations.rendering.messages import fill_marks
-from conversations.rendering.rows import RENDER_VERSION
 from conversations.rendering.source_text import normalise_source
 
 from .texts import ANSWER, HOSTILE, any_text, markdown_like
@@ -226,9 +225,6 @@ class TestMarkdown:
 
     def test_all_line_endings_are_treated_alike(self) -> None:
         assert render_markdown("a\r\n\r\n- b\r- c") == render_markdown("a\n\n- b\n- c")
-
-    def test_the_version_is_a_number(self) -> None:
-        assert RENDER_VERSION >= 1
 
 
 class TestLinks:
