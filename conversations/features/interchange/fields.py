@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import IO, Any
 from uuid import UUID, uuid5
 
@@ -112,6 +113,16 @@ class SessionLine:
     event_digest: str
     columns: dict[str, Any]
     odd: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class EventLine:
+    """The values of an event line, without its seq."""
+
+    event_type: str
+    payload: str
+    turn_number: int | None
+    created_at: datetime | None
 
 
 def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
@@ -224,33 +235,15 @@ class _LineKeys:
             self.odd[name] = value
         return default
 
-    def column(self, model: type[models.Model], name: str) -> Any:
-        """Return the value for a column.
-
-        If the line has no usable value, return None for a nullable column, else the default."""
-        field, key = model._meta.get_field(name), KEYS.get(name, name)
-        match field:
-            case models.UUIDField():
-                return session_uuid(self.pop(key))
-            case models.ForeignKey():
-                return self.text(key)
-            case models.DateTimeField():
-                value = self.pop(key)
-                moment = parse_moment(value)
-                if moment is None and value not in (None, ""):
-                    self.odd[key] = value
-                return moment
-            case models.BooleanField():
-                return self.flag(key, default=field.default)
-            case models.IntegerField():
-                number = self.number(key)
-                default = field.default if field.has_default() else 0
-                return default if number is None and not field.null else number
-        text = self.optional_text(key, limit=getattr(field, "max_length", None))
-        return text if field.null else text or ""
+    def moment(self, name: str) -> datetime | None:
+        value = self.pop(name)
+        moment = parse_moment(value)
+        if moment is None and value not in (None, ""):
+            self.odd[name] = value
+        return moment
 
     def columns(self, model: type[models.Model], names: Iterable[str]) -> dict[str, Any]:
-        return {name: self.column(model, name) for name in names if name != "metadata"}
+        return {name: _column_reader(model, name)(self) for name in names if name != "metadata"}
 
     def numbers(self, *names: str) -> dict[str, int]:
         """Return these columns. Raise UnusableLine if one is missing or not a number."""
@@ -287,6 +280,30 @@ class _LineKeys:
         """Return the line's metadata with all unread and unusable values. Call this last."""
         text = self.json_text("metadata")
         return add_metadata("{}" if text is None else text, self.original() | (extra or {}))
+
+
+@cache  # An import reads millions of values, and inspecting a field takes longer than reading one.
+def _column_reader(model: type[models.Model], name: str) -> Callable[[_LineKeys], Any]:
+    """Return a function that reads the value of a column from a line.
+
+    If the line has no usable value, it returns None for a nullable column, else the default."""
+    field, key = model._meta.get_field(name), KEYS.get(name, name)
+    match field:
+        case models.UUIDField():
+            return lambda keys: session_uuid(keys.pop(key))
+        case models.ForeignKey():
+            return lambda keys: keys.text(key)
+        case models.DateTimeField():
+            return lambda keys: keys.moment(key)
+        case models.BooleanField():
+            return lambda keys: keys.flag(key, default=field.default)
+        case models.IntegerField():
+            default = None if field.null else field.default if field.has_default() else 0
+            return lambda keys: default if (number := keys.number(key)) is None else number
+    limit = getattr(field, "max_length", None)
+    if field.null:
+        return lambda keys: keys.optional_text(key, limit=limit)
+    return lambda keys: keys.text(key, limit=limit)
 
 
 def _opened(value: Any) -> Any:
@@ -415,11 +432,11 @@ def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
     return number, turn, tuple(keys.odd)
 
 
-def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
+def read_event(value: dict[str, Any]) -> tuple[Any, EventLine, tuple[str, ...]]:
     """Return the seq in the line, of any type, the event, and the keys with unusable values.
 
-    The event has no session and no seq. A payload that cannot be parsed is kept as it is. Because
-    an event has no metadata, unknown keys go into the payload if that is an object."""
+    A payload that cannot be parsed is kept as it is. Because an event has no metadata, unknown keys
+    go into the payload if that is an object."""
     keys = _LineKeys(value)
     seq = keys.pop("seq")
     columns = keys.columns(ChatEvent, ("turn_number", "created_at", "event_type"))
@@ -444,7 +461,7 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
         "event_type": columns["event_type"] or "unknown",
         "payload": "{}" if payload is None else payload,
     }
-    return seq, ChatEvent(**columns), odd
+    return seq, EventLine(**columns), odd
 
 
 def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:

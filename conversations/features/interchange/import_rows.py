@@ -37,7 +37,7 @@ from conversations.domain.text import dump_json, first_digest, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 
-from .fields import add_metadata
+from .fields import EventLine, add_metadata
 from .lines import WORDS
 
 MAX_ATTEMPTS = 20
@@ -99,7 +99,7 @@ def store_rows(
     session: Session,
     *,
     turns: Sequence[ImportedRow[NewTurn]],
-    events: Sequence[ImportedRow[ChatEvent]],
+    events: Sequence[ImportedRow[EventLine]],
     difference: SessionDifference,
     moves_activity: bool,
 ) -> tuple[dict[str, int], list[ImportedRowProblem]]:
@@ -151,7 +151,8 @@ def link_turn(previous: str, number: int, turn: NewTurn) -> str:
     return turn_digest(previous, turn, number=number, created_at=turn.created_at)
 
 
-def link_event(previous: str, seq: int, event: ChatEvent) -> str:
+def link_event(previous: str, seq: int, event: EventLine) -> str:
+    assert event.created_at is not None
     return event_digest(
         previous,
         seq=seq,
@@ -218,7 +219,8 @@ def _conflict(kind: str, number: int, *, is_there: bool) -> str:
     return say("event %(number)s is missing from the archive", number=number)
 
 
-def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tuple[Any, ...]:
+def _event_values(session: Session, seq: int, event: EventLine, link: str) -> tuple[Any, ...]:
+    assert event.created_at is not None
     return (
         session.pk,
         seq,
@@ -235,13 +237,13 @@ def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tu
 def _append(
     session: Session,
     turns: Sequence[tuple[int, NewTurn, str]],
-    events: Sequence[tuple[int, ChatEvent, str]],
+    events: Sequence[tuple[int, EventLine, str]],
     *,
     moves_activity: bool,
 ) -> bool:
     columns: dict[str, Any] = {}
     latest = max(
-        [event.created_at for _, event, _ in events]
+        [event.created_at for _, event, _ in events if event.created_at is not None]
         + [turn.created_at for _, turn, _ in turns if turn.created_at is not None]
     )
     turn_rows, facts = [], []

@@ -30,7 +30,6 @@ from conversations.domain.session_state.facts import renumber_strike
 from conversations.domain.text import dump_json, load_json, one_line
 from conversations.domain.turns import NewTurn
 from conversations.models import (
-    ChatEvent,
     Compaction,
     JournalGap,
     Rewind,
@@ -41,6 +40,7 @@ from conversations.models import (
 
 from .fields import (
     NAMESPACE,
+    EventLine,
     SessionLine,
     UnusableLine,
     add_metadata,
@@ -158,7 +158,7 @@ class _SessionInProgress:
             session, file_metadata, RENUMBERED_EVENTS, end=session.last_seq
         )
         self.pending_turns: list[ImportedRow[NewTurn]] = []
-        self.pending_events: list[ImportedRow[ChatEvent]] = []
+        self.pending_events: list[ImportedRow[EventLine]] = []
         self.pending_chars = 0
         self.markers: dict[str, list[tuple[ImportedRowSource, Object]]] = {k: [] for k in MARKERS}
         self.warned: set[str] = set()
