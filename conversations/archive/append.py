@@ -132,9 +132,10 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
         if not page:
             return
         is_last, last = len(page) < size, page[-1][key]
-        # Read fewer rows at a time when the rows are long.
-        chars = sum(len(value) for row in page for value in row.values() if isinstance(value, str))
-        size = max(1, min(MAX_PAGE_ROWS, MAX_PAGE_CHARS * len(page) // max(1, chars)))
+        # Read fewer rows at a time when the rows are long, and more when they have no texts.
+        lengths = [len(value) for row in page for value in row.values() if isinstance(value, str)]
+        max_rows = MAX_PAGE_ROWS if lengths else BATCH_ROWS
+        size = max(1, min(max_rows, MAX_PAGE_CHARS * len(page) // max(1, sum(lengths))))
         yield from page
         if is_last:
             return

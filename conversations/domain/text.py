@@ -337,7 +337,7 @@ def first_digest(session_uuid: UUID, *, chain: str) -> str:
 
 
 def next_digest(previous: str, fields: tuple[Any, ...]) -> str:
-    text = json.dumps([previous, *fields], ensure_ascii=True, separators=(",", ":"))
+    text = _encode_in_ascii([previous, *fields])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -61,10 +61,10 @@ def find_statements(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _languages_of(text: str) -> list[Language]:
-    lowered = text[:SCANNED_CHARS].lower()
-    return [
-        language for language in read_languages() if any(hint in lowered for hint in language.hints)
-    ]
+    # Every message is searched for hundreds of hints. A generator expression takes three times as
+    # long as ``map``.
+    has = text[:SCANNED_CHARS].lower().__contains__
+    return [language for language in read_languages() if any(map(has, language.hints))]
 
 
 def read_sentences(text: str) -> Iterator[str]:
