@@ -4,9 +4,11 @@ A page has a dozen static files. Through the middleware each would need a thread
 connection, which costs several times as much as the file itself.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csp import ContentSecurityPolicyMiddleware
 from django.middleware.security import SecurityMiddleware
@@ -14,6 +16,8 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 PIECE_BYTES = 65_536
+
+HASHED_NAME = re.compile(r"\.[0-9a-f]{12}(\.\w+)?\Z")
 
 
 class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
@@ -50,12 +54,17 @@ class StaticFiles:
 
     def __init__(self, application: Any) -> None:
         self.application = application
-        self._noise = WhiteNoiseMiddleware()
+        self._noise = noise = WhiteNoiseMiddleware()
+        noise.directories = [(f"{settings.STATIC_ROOT}/", noise.static_prefix)]
         self._headers = _security_headers()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         noise, path = self._noise, scope["path"]
-        static_file = noise.find_file(path) if noise.autorefresh else noise.files.get(path)
+        static_file = noise.files.get(path)
+        if static_file is None and (noise.autorefresh or HASHED_NAME.search(path)):
+            # In an upgrade, a newer process has collected files after this one started, and
+            # requests for the files of its pages can arrive here.
+            static_file = noise.find_file(path)
         if static_file is None:
             await self.application(scope, receive, send)
             return

@@ -127,6 +127,27 @@ async def test_a_large_file_is_sent_in_pieces(files: StaticFiles) -> None:
     assert (status, [len(piece) for piece in pieces]) == (206, [10, 0])
 
 
+async def test_files_that_a_newer_process_collects_later_are_served(files: StaticFiles) -> None:
+    """During an upgrade, a page of the new process may fetch its files from this one."""
+    folder = Path(settings.STATIC_ROOT)
+    for path in ("css/later.0123456789ab.css", "css/later.css", "../outside.0123456789ab.css"):
+        (folder / path).write_text("a {}")
+    (folder / "folder.0123456789ab").mkdir()
+    status, headers, pieces = await get(files, "/static/css/later.0123456789ab.css")
+    assert (status, b"".join(pieces)) == (200, b"a {}")
+    assert headers["content-type"].startswith("text/css")
+    for path in (
+        "/static/css/later.css",
+        "/static/css/later.ba9876543210.css",
+        "/static/../outside.0123456789ab.css",
+        f"/static/{folder.parent}/outside.0123456789ab.css",
+        "/outside.0123456789ab.css",
+        "/static/folder.0123456789ab",
+        "/static/css/\0.0123456789ab.css",
+    ):
+        assert (await get(files, path))[0] == 404, path
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/static/", "/static/none.css", "/static/../loom.sqlite3", "/static/app.css.gz"]
 )
