@@ -15,6 +15,7 @@ from daphne.ws_protocol import WebSocketFactory
 from django.conf import settings
 from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.web.http import HTTPChannel
 from zope.interface import implementer
 
@@ -23,8 +24,10 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
     CLOSE_SECONDS,
+    LINGER_SECONDS,
     MAX_FRAME_SENT_BYTES,
     MAX_HEAD_BYTES,
+    MAX_LINGER_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
@@ -37,12 +40,34 @@ logger = logging.getLogger(__name__)
 
 
 def refuse(transport: Any, status: bytes) -> None:
-    """Send an error and close the connection. Data that the browser still sends is not read."""
+    """Send an error and close the connection. Data that the browser still sends is dropped."""
     transport.write(
         b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
         b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(TOO_LARGE), TOO_LARGE)
     )
-    transport.loseConnection()
+    transport.loseWriteConnection()
+    transport.protocol = RefusedClient(transport)
+    transport.resumeProducing()  # reading may be paused
+
+
+class RefusedClient(Protocol):
+    """A connection that drops what the client sends, until the client or a limit ends it."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._replaced = transport.protocol
+        self._received = 0
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LINGER_SECONDS, transport.loseConnection)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > MAX_LINGER_BYTES:
+            self._transport.loseConnection()
+
+    def connectionLost(self, reason: Any = connectionDone) -> None:
+        self._timer.cancel()
+        self._replaced.connectionLost(reason)
 
 
 @implementer(IPushProducer)

@@ -24,6 +24,13 @@ MAX_WAITING_CHARS = 1_000_000
 CLOSE_SECONDS = 5.0
 """Time in which a page that is busy or did not read can still receive the reason for a close."""
 
+LINGER_SECONDS = 10.0
+MAX_LINGER_BYTES = 100_000_000
+"""Limits for what a refused client still sends and the server drops (RFC 9112, section 9.6).
+
+If the server closed a connection with unread data, the system would reset it. A proxy that sends
+the body then answers 502 instead of passing on the error."""
+
 MAX_FRAME_SENT_BYTES = 64_000_000  # largest frame that is sent to a page
 
 

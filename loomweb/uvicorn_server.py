@@ -3,8 +3,9 @@
 import logging
 import socket
 import struct
-from asyncio import Transport
+from asyncio import Transport, timeout
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -20,8 +21,10 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
     CLOSE_SECONDS,
+    LINGER_SECONDS,
     MAX_FRAME_SENT_BYTES,
     MAX_HEAD_BYTES,
+    MAX_LINGER_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
@@ -145,17 +148,18 @@ class RequestSizeLimit:
         head_bytes = len(scope["raw_path"]) + len(scope["query_string"])
         head_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
         if head_bytes > MAX_HEAD_BYTES:
-            return await refuse(send, 431, b"The request's address or headers are too long.\n")
+            text = b"The request's address or headers are too long.\n"
+            return await refuse(receive, send, 431, text)
         headers = dict(scope["headers"])
         is_chunked = b"transfer-encoding" in headers
         if is_chunked and b"content-length" in headers:
             # A proxy may use the other header and take a part of the body for the next request.
-            return await refuse(send, 400, b"A request has one length.\n")
+            return await refuse(receive, send, 400, b"A request has one length.\n")
         length = int(headers.get(b"content-length", 0))
         is_large = length > max_request_bytes() or is_chunked
         max_bytes = await max_accepted_bytes(scope) if is_large else max_request_bytes()
         if length > max_bytes:
-            return await refuse(send, 413, TOO_LARGE)
+            return await refuse(receive, send, 413, TOO_LARGE)
         received = 0
         is_refused = False
 
@@ -167,7 +171,7 @@ class RequestSizeLimit:
                 return message
             if not is_refused:
                 is_refused = True
-                await refuse(send, 413, TOO_LARGE)
+                await refuse(receive, send, 413, TOO_LARGE)
             return {"type": "http.disconnect"}
 
         return await self._application(scope, receive_limited, send)
@@ -194,15 +198,21 @@ async def max_accepted_bytes(scope: dict[str, Any]) -> int:
     return max_upload_bytes() if is_allowed else max_request_bytes()
 
 
-async def refuse(send: Send, status: int, text: bytes) -> None:
-    """Send an error and close the connection. Data that the browser still sends is not read."""
+async def refuse(receive: Receive, send: Send, status: int, text: bytes) -> None:
+    """Send an error and close the connection. Data that the browser still sends is dropped."""
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", b"%d" % len(text)),
         (b"connection", b"close"),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await send({"type": "http.response.body", "body": text, "more_body": True})
+    received = 0
+    with suppress(TimeoutError):
+        async with timeout(LINGER_SECONDS):
+            while received <= MAX_LINGER_BYTES and (message := await receive()).get("more_body"):
+                received += len(message["body"])
+    await send({"type": "http.response.body"})
 
 
 class LoomServer(Server):

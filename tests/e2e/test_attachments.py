@@ -353,7 +353,7 @@ def read_answer(line: Any, *, chunked: bool) -> bytes:
     except OSError:
         pass
     try:
-        while more := line.recv(65_536):
+        while b"server takes" not in answer and (more := line.recv(65_536)):
             answer += more
     except OSError:
         pass

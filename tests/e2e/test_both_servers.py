@@ -114,6 +114,20 @@ def test_only_signed_in_people_and_programs_can_import_a_large_file(
         assert b" 413 " in begin_upload(server, address, LARGE, header)
 
 
+def test_a_refused_client_that_sends_on_can_read_the_reason(one: Server) -> None:
+    """A proxy sends the whole body first. If it met a reset, it would answer 502."""
+    where = urlsplit(one.url)
+    for path, cookie in (("/s/x/", "a=1"), ("/import/", f"loom_session={'0' * 32}")):
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n"
+        with socket_module.create_connection((where.hostname, where.port), timeout=60) as line:
+            line.sendall(f"{head}Content-Length: 20000000\r\n\r\n".encode())
+            for _ in range(20):
+                line.sendall(b"x" * 1_000_000)
+            answer = b"".join(iter(lambda: line.recv(1000), b""))
+        assert re.match(rb"HTTP/1\.1 413 ", answer), answer
+        assert answer.endswith(b"This is larger than this server takes.\n")
+
+
 def sign_in_and_begin(server: Server) -> tuple[str, dict[str, str]]:
     """Sign in, and return the socket's address of a new session and the headers to connect."""
     cookies = http.cookiejar.CookieJar()
