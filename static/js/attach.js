@@ -1,7 +1,7 @@
 // Files of the next message. They are chosen, pasted or dropped, uploaded at once, and remembered
 // by uuid until the message is sent. Loaded with the first use.
 import { announce, byId, create, find, findAll, keep, recall, refuse } from "./dom.js";
-import { whyUnreadable } from "./unreadable.js";
+import { whyRefused, whyUnreadable } from "./upload_errors.js";
 import { loadStyle } from "./view.js";
 import { gettext, ngettext } from "./words.js";
 
@@ -134,13 +134,17 @@ function upload(element, item) {
     let rest = [];
     try { [answer, ...rest] = JSON.parse(request.response).files; } catch { /* an HTML page: signed out, or refused */ }
     for (const { attachment } of rest) if (attachment) show(attachment);
+    const tooLarge = gettext("%(name)s is too large for this server.", item);
+    const reason = whyRefused(request, tooLarge);
     if (answer?.attachment) settle(element, answer.attachment);
     else if (answer) fail(element, answer.reason, answer.code === "storage_full");
-    else if (request.status === 413) fail(element, gettext("%(name)s is too large for this server.", item));
+    else if (reason === tooLarge) fail(element, reason);
+    else if (reason) fail(element, gettext("%(name)s was not taken. %(reason)s", { name: item.name, reason }), true);
     else if (item.resource) fail(element, gettext("%(name)s could not be read from its tool server.", item), true);
     else fail(element, gettext("%(name)s was not taken. Sign in again in another tab, and try it again.", item), true);
   };
   request.open("POST", at(""));
+  request.setRequestHeader("HX-Request", "true"); // errors are sentences instead of pages
   request.setRequestHeader("X-CSRFToken", token());
   request.send(data);
 }

@@ -1,5 +1,5 @@
 // Uploads into a folder: dropped files, and the progress of an upload.
-import { whyUnreadable } from "./unreadable.js";
+import { whyUnreadable } from "./upload_errors.js";
 import { gettext } from "./words.js";
 
 const form = document.querySelector(".upload");

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.processes import WITHOUT_EXTRAS, clean_environment, free_port
@@ -526,6 +526,12 @@ def drop_path(page: Page, path: Path) -> None:
         how = {"type": kind, "x": 700, "y": 400, "data": files}
         devtools.send("Input.dispatchDragEvent", how)
         page.wait_for_timeout(50)
+
+
+def proxy_error(status: int) -> Callable[[Route], None]:
+    """Return a handler of requests that answers like a proxy without its server."""
+    page = f"<html><h1>{status}</h1></html>"
+    return lambda route: route.fulfill(status=status, content_type="text/html", body=page)
 
 
 def take_picture(page: Page, name: str) -> None:

@@ -23,6 +23,7 @@ from .conftest import (
     Chat,
     Server,
     drop_path,
+    proxy_error,
     settle,
     take_picture,
     wait_until,
@@ -236,8 +237,13 @@ def test_a_failed_upload_can_be_retried_before_the_page_reloads(
     drop_path(page, tmp_path)
     expect(tray(page).get_by_text(f"{tmp_path.name} cannot be read.")).to_be_visible()
     expect(page.get_by_role("button", name="Try")).to_have_count(0)
-    page.route("**/attachments/", lambda route: route.abort())
+    page.route("**/attachments/", proxy_error(502))
     choose(page, ("a.txt", b"words"))
+    refusal = "a.txt was not taken. The server is not responding. Try again."
+    expect(tray(page).get_by_text(refusal)).to_be_visible()
+    page.unroute("**/attachments/")
+    page.route("**/attachments/", lambda route: route.abort())
+    page.get_by_role("button", name="Try a.txt again").click()
     expect(tray(page).get_by_text("a.txt did not arrive.")).to_be_visible()
     page.unroute("**/attachments/")
     page.evaluate(COUNT_SECONDS)
