@@ -1,7 +1,8 @@
 // Uploads into a folder: dropped files, and the progress of an upload.
-import { whyUnreadable } from "./upload_errors.js";
+import { whyRefused, whyUnreadable } from "./upload_errors.js";
 import { gettext } from "./words.js";
 
+const TOO_LARGE = gettext("These files are too large for one upload.");
 const form = document.querySelector(".upload");
 if (form) {
   const input = form.elements.files;
@@ -29,7 +30,7 @@ if (form) {
     const size = [...input.files].reduce((sum, file) => sum + file.size, 0);
     if (size > Number(form.dataset.most)) {
       event.preventDefault();
-      said.textContent = gettext("These files are too large for one upload.");
+      said.textContent = TOO_LARGE;
       return;
     }
     event.preventDefault();
@@ -48,16 +49,12 @@ if (form) {
     request.addEventListener("load", () => {
       // The reloaded page shows the result of the upload.
       if (request.status === 204) location.reload();
-      else if (!show(request.responseText)) fail(saidBy(request));
+      else if (!show(request.responseText)) fail(whyRefused(request, TOO_LARGE));
     });
     said.textContent = gettext("Uploading…");
     progress.hidden = false;
     request.send(new FormData(form));
   });
-
-  /** Return the server's sentence, but not the error page of a proxy. */
-  const saidBy = (request) =>
-    request.getResponseHeader("content-type")?.startsWith("text/plain") && request.responseText;
 
   function show(html) {
     const alert = new DOMParser().parseFromString(html, "text/html").querySelector("[role=alert]");

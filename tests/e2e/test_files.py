@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.accessibility import marks_unseen_in_forced_colours, violations_everywhere
-from tests.e2e.conftest import Chat, Server, Visitors, drop_path
+from tests.e2e.conftest import Chat, Server, Visitors, drop_path, proxy_error
 from tests.e2e.hostile import (
     OPEN_ALL,
     example_folder,
@@ -90,7 +90,7 @@ def test_every_version_of_a_changed_file_can_be_opened(
     assert violations_everywhere(page, "files-marked") == []
 
 
-@pytest.mark.noisy  # one upload is refused
+@pytest.mark.noisy  # some uploads are refused
 def test_files_can_be_uploaded_by_form_and_by_drop(
     server: Server, tab: Page, tmp_path: Path
 ) -> None:
@@ -117,6 +117,16 @@ def test_files_can_be_uploaded_by_form_and_by_drop(
     tab.get_by_label("Files for this folder").set_input_files(tmp_path / "large.bin")
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("link", name="large.bin")).to_be_visible()
+    # The errors of a proxy differ from a lost connection.
+    for status, told in (
+        (413, "These files are too large for one upload."),
+        (504, "The server is not responding. Try again."),
+    ):
+        tab.route("**/files/upload/*", proxy_error(status))
+        tab.get_by_label("Files for this folder").set_input_files(tmp_path / "one.txt")
+        tab.get_by_role("button", name="Upload").click()
+        expect(tab.get_by_text(told)).to_be_visible()
+        tab.unroute_all()
     tab.evaluate(DROP, ["two.txt"])
     expect(tab.get_by_role("link", name="two.txt")).to_be_visible()
     assert (folder / "two.txt").read_text() == "dropped"
