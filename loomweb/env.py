@@ -29,6 +29,8 @@ from conversations.providers.model_limits import read_prices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
+THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+
 ORIGIN = re.compile(r"https?://[^/\s*]+")
 
 
@@ -228,8 +230,19 @@ class Environment:
 
     @property
     def site(self) -> str:
-        """The URL at which a browser on this machine reaches the server."""
-        return address_of(self.host, self.port)
+        """The URL at which browsers reach the server. Links outside of pages begin with it."""
+        return self.site_at(self.host, self.port)
+
+    def site_at(self, host: str, port: int) -> str:
+        """Return the URL of a server that listens on ``host`` and ``port``.
+
+        Behind a proxy, it has the first allowed name. Otherwise it is a URL for this machine.
+        """
+        if self.behind_tls_proxy:
+            for name in self.allowed_hosts:
+                if not name.startswith((".", "*")) and name not in THIS_MACHINE:
+                    return f"https://{name}"
+        return address_of(host, port)
 
     def __init__(self) -> None:
         env = SettingsReader()

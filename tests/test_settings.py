@@ -332,6 +332,24 @@ def test_this_machine_can_reach_the_default_site_address(tmp_path: Path) -> None
     assert settings_of(tmp_path, LOOM_HOST="").LOOM.host == "127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("names", "address"),
+    [
+        ("chat.example.org", "https://chat.example.org"),
+        ("127.0.0.1,.example.org,*,chat.example.org,other.example.org", "https://chat.example.org"),
+        (".example.org", "http://127.0.0.1:8000"),
+        ("localhost,127.0.0.1,[::1]", "http://127.0.0.1:8000"),
+    ],
+)
+def test_behind_a_proxy_links_have_the_first_allowed_name(
+    tmp_path: Path, names: str, address: str
+) -> None:
+    made = settings_of(tmp_path, LOOM_ALLOWED_HOSTS=names, LOOM_BEHIND_TLS_PROXY="true")
+    assert made.LOOM.site == address
+    made = settings_of(tmp_path, LOOM_ALLOWED_HOSTS=names)
+    assert made.LOOM.site == "http://127.0.0.1:8000"
+
+
 def test_an_unusable_port_or_database_is_reported_in_one_sentence(
     tmp_path: Path, starts: Starts
 ) -> None:

@@ -21,7 +21,6 @@ from conversations.management.base import (
     refuse_newer_database,
 )
 from conversations.models.guards import missing_guards
-from loomweb.env import address_of
 from loomweb.server import open_listener
 
 from ._first_run import (
@@ -51,7 +50,7 @@ class Command(BaseCommand):
             user = make_first_user()
             make_first_workspace(user)
             self._rebuild_states()
-        address = address_of(host, listener.getsockname()[1])
+        address = settings.LOOM.site_at(host, listener.getsockname()[1])
         self._print_address(address, create_sign_in_link(user))
         connection.close()
         self._serve(listener)
