@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
 
 from conversations import migrations
 from conversations.management.commands import serve
@@ -102,6 +104,23 @@ def test_the_database_of_an_older_version_is_accepted(monkeypatch: pytest.Monkey
     """The files of its first migrations are gone."""
     apply_migrations(monkeypatch, "0001_initial", "0002_more")
     call_command("verify_archive")
+
+
+@override_settings(MIGRATION_MODULES={})  # those of the product, which the tests do without
+def test_a_server_that_does_not_migrate_needs_all_migrations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = list(MigrationLoader(None).disk_migrations)
+    monkeypatch.setattr(serve.Command, "_listen", lambda *_: None)
+    monkeypatch.setattr(serve, "collect_static_files", lambda: 1 / 0)
+    for missing in (("conversations", names_of_migrations()[-1]), ("sessions", "0001_initial")):
+        applied = {key: SimpleNamespace(pk=1) for key in known if key != missing}
+        monkeypatch.setattr(MigrationRecorder, "applied_migrations", lambda _, it=applied: it)
+        with pytest.raises(CommandError, match=rf"{'.'.join(missing)}\b.* run manage.py migrate"):
+            call_command("serve", "--no-prepare")
+    applied[missing] = SimpleNamespace(pk=1)
+    with pytest.raises(ZeroDivisionError):  # accepted
+        call_command("serve", "--no-prepare")
 
 
 def test_later_numbers_of_an_earlier_chain_of_migrations_are_accepted(

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 
 from conversations import migrations
@@ -74,6 +75,23 @@ def refuse_newer_database() -> None:
                 f"This database was made by a newer version of Loom Web (migration {name}). Use "
                 "that version, or restore a backup that this version has made."
             )
+
+
+def find_missing_migrations() -> list[str]:
+    """Return the names of this version's migrations that the database lacks, in their order."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [str(migration) for migration, _ in plan]
+
+
+def refuse_older_database() -> None:
+    """Raise CommandError if the database lacks migrations of this version."""
+    # A database without any migrations is not an older one.
+    if (missing := find_missing_migrations()) and MigrationRecorder(connection).applied_migrations():
+        raise CommandError(
+            f"This database lacks migrations of this version, such as {missing[0]}. Stop its other "
+            "processes and run manage.py migrate."
+        )
 
 
 STANDARD_OUTPUT = "standard output"

@@ -9,7 +9,6 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.core.management.sql import emit_post_migrate_signal
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from twisted.internet import asyncioreactor
 
 from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
@@ -17,8 +16,10 @@ from conversations.archive.session_state import behind_sessions, rebuild_behind_
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import (
     describe_storage_error,
+    find_missing_migrations,
     migrating_alone,
     refuse_newer_database,
+    refuse_older_database,
 )
 from conversations.models.guards import missing_guards
 from loomweb.server import open_listener
@@ -63,7 +64,9 @@ class Command(BaseCommand):
                     "Making the database and the static files: about ten seconds, once."
                 )
                 self.stdout.flush()
-            if not no_prepare:
+            if no_prepare:
+                refuse_older_database()
+            else:
                 self._migrate()
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
@@ -72,8 +75,7 @@ class Command(BaseCommand):
             raise CommandError(sentence.strip()) from error
 
     def _migrate(self) -> None:
-        executor = MigrationExecutor(connection)
-        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        if find_missing_migrations():
             call_command("migrate", verbosity=0, interactive=False)
         else:
             # The command would first build the models of all migrations, for receivers that compare
