@@ -534,8 +534,10 @@ class FileChunks:
         while remaining > 0:
             size = min(remaining, PIECE_BYTES)
             piece = await sync_to_async(os.read)(self._descriptor, size)
-            if not piece:  # the file was cut meanwhile
-                return
+            if not piece:
+                # The end of the response would leave the client waiting for the rest. After an
+                # error the server closes the connection.
+                raise EOFError("The file was cut while it was sent.")
             remaining -= len(piece)
             yield piece
 

@@ -26,6 +26,7 @@ from conversations.archive.blobs import blob_path, put_blob
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.models import AuditEntry, FileChange, Session, Workspace
+from conversations.web.files import PIECE_BYTES, FileChunks
 from tests.changes.conftest import Calls
 
 from .conftest import MakePerson, browser_of, flat
@@ -490,3 +491,14 @@ def test_files_link_of_the_menu_names_the_session(owner: Client, session: Sessio
     page = owner.get(reverse("session", args=[session.uuid]))
     assert f'href="{FILES}?session={session.uuid}"' in page.text
     assert f'href="{FILES}" aria-current="page"' in owner.get(FILES).text
+
+
+async def test_a_download_of_a_file_that_is_cut_meanwhile_fails(tmp_path: Path) -> None:
+    """The server then closes the connection. The client would wait for the rest of the file."""
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"x" * (PIECE_BYTES + 1))
+    pieces = aiter(FileChunks(os.open(path, os.O_RDONLY), path.stat().st_size))
+    assert await anext(pieces) == b"x" * PIECE_BYTES
+    os.truncate(path, PIECE_BYTES)
+    with pytest.raises(EOFError):
+        await anext(pieces)
