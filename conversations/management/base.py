@@ -86,8 +86,9 @@ def find_missing_migrations() -> list[str]:
 
 def refuse_older_database() -> None:
     """Raise CommandError if the database lacks migrations of this version."""
+    missing = find_missing_migrations()
     # A database without any migrations is not an older one.
-    if (missing := find_missing_migrations()) and MigrationRecorder(connection).applied_migrations():
+    if missing and MigrationRecorder(connection).applied_migrations():
         raise CommandError(
             f"This database lacks migrations of this version, such as {missing[0]}. Stop its other "
             "processes and run manage.py migrate."
