@@ -1,7 +1,13 @@
 """A connection to a server, which is opened again when it breaks as long as it is needed.
 
 A task of its own enters and leaves the session. Calls are made by the tasks of their runs, and end
-by themselves when the connection ends.
+by themselves when the connection ends. Everybody else tells the task what to do by a ``Signal``.
+The states of a program that dies at 0:00, cannot be started for a while, and is called at 0:10::
+
+    0:00  ready       -> failed       LOST; the next attempt comes after 1 s and is waited for
+    0:01  failed                      the attempt fails; the next ones come after 2 s, 4 s, 8 s ...
+    0:10  failed      -> connecting   RECONNECT by the call, which waits
+    0:11  connecting  -> ready
 """
 
 import asyncio
@@ -14,7 +20,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from enum import IntEnum
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -282,6 +289,16 @@ class ConnectionTiming:
     close: float = 8.0
 
 
+class Signal(IntEnum):
+    """What the task that owns the session has to do next. Only the strongest signal counts."""
+
+    NONE = 0
+    RELIST = 1  # Read the server's lists
+    LOST = 2  # The session has broken: end it, and connect again after a wait
+    RECONNECT = 3  # End the session or the attempt, and connect again at once
+    CLOSE = 4  # End for good
+
+
 type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -363,33 +380,32 @@ class ToolServerConnection:
         self._session: ToolServerSession | None = None
         self._limit: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
-        self._woken = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._signal = Signal.NONE
+        self._signalled = asyncio.Event()
+        self._changed = asyncio.Event()  # Replaced when the state changes
+        # Whether the server is expected to be connected soon, and until when a model call waits
+        self._is_awaited = False
         self._patience = 0.0
-        self._is_closing = self._is_lost = self._is_asked_again = self._has_new_list = False
-        self._is_recovering = False
 
     def use(self) -> None:
         """Start connecting if there is no connection, unless it was closed."""
         self.last_used = monotonic()
-        if not self._is_closing and (self._task is None or self._task.done()):
+        if self._signal != Signal.CLOSE and (self._task is None or self._task.done()):
             self._change(CONNECTING)
             self._task = asyncio.create_task(self._run())
 
     def connect_again(self) -> None:
         """Connect at once. An existing connection is replaced."""
-        if self._is_closing:
+        if self._signal == Signal.CLOSE:
             return
         self.use()
-        self._is_asked_again = True
         if self.state != CONNECTING:
             self._change(CONNECTING)
-        self._interrupt()
+        self._send(Signal.RECONNECT)
 
     async def close(self) -> None:
         """Close the connection for good and end a program."""
-        self._is_closing = True
-        self._interrupt()
+        self._send(Signal.CLOSE)
         if self._task is None:
             return
         _, stuck = await asyncio.wait({self._task}, timeout=self._timing.close)
@@ -408,7 +424,7 @@ class ToolServerConnection:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while self.state == CONNECTING or (self.state == FAILED and self._is_recovering):
+                while self._is_awaited:
                     await self._changed.wait()
 
     async def call(
@@ -455,7 +471,7 @@ class ToolServerConnection:
         self.use()
         if self._session is None:
             reason = self.reason
-            if self.state == FAILED and not self._is_recovering:
+            if self.state == FAILED and not self._is_awaited:
                 self.connect_again()
             await self.wait_connected(seconds=self._timing.connect)
             if self._session is None:
@@ -468,7 +484,7 @@ class ToolServerConnection:
         The reason is the one that the owning task knows.
         """
         if self._session is session:
-            self._on_closed()
+            self._send(Signal.LOST)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timing.close):
                 while self._session in (session, None) and self.state == READY:
@@ -537,85 +553,85 @@ class ToolServerConnection:
         ask = self.open_calls[0].ask if len(self.open_calls) == 1 else ask_nobody
         return await ask(params)
 
-    def _interrupt(self) -> None:
-        """Wake the owning task. If it is connecting, end the attempt."""
-        self._woken.set()
-        # An expired timeout is already ending the attempt and cannot be rescheduled.
-        if self._limit is not None and self._session is None and not self._limit.expired():
+    def _send(self, signal: Signal) -> None:
+        self._signal = max(self._signal, signal)
+        self._signalled.set()
+        if signal < Signal.RECONNECT or self._limit is None or self._session is not None:
+            return
+        if not self._limit.expired():  # Else it is ending the attempt already
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     # The task that owns the session.
 
     async def _run(self) -> None:
         wait = self._timing.first_wait
-        while not self._is_closing:
-            self._is_lost = self._has_new_list = self._is_asked_again = False
+        while self._signal != Signal.CLOSE:
+            self._signal = Signal.NONE
             began = monotonic()
-            reason = await self._connect()
-            if self._is_closing:
-                break
-            if self._is_asked_again:
+            error = await self._connect()
+            self.needs_sign_in = isinstance(error, SignInNeeded)
+            if self._signal == Signal.RECONNECT or monotonic() - began > self._timing.steady:
                 wait = self._timing.first_wait
+            if self._signal >= Signal.RECONNECT:
                 continue
-            if monotonic() - began > self._timing.steady:
-                wait = self._timing.first_wait
-            self._is_recovering = self.state == READY and wait == self._timing.first_wait
-            self._change(FAILED, reason)
+            is_recovering = self.state == READY and wait == self._timing.first_wait
+            self._change(FAILED, error.message, is_awaited=is_recovering)
             if self.needs_sign_in:
                 with contextlib.suppress(Exception):  # The database may be unavailable
                     self._refused = await self._read_tokens()
-            logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
-            # Wait until it is time for the next attempt, or until one is requested.
-            self._woken.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    while not self._is_closing and not self._is_asked_again:
-                        await self._woken.wait()
-                        self._woken.clear()
+            fields = self._fields() | {"reason": error.message}
+            logger.warning("mcp_failed", extra={"fields": fields})
+            await self._wait_for(Signal.RECONNECT, wait)
             wait = min(2 * wait, self._timing.longest_wait)
         self._change(OFF)
 
-    async def _connect(self) -> str:
+    async def _wait_for(self, least: Signal, seconds: float | None) -> None:
+        """Wait until there is a signal that is at least as strong, or until the timeout."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._signal < least:
+                    self._signalled.clear()
+                    await self._signalled.wait()
+
+    async def _connect(self) -> McpError:
         """Connect and serve the session until it ends. Return the reason why it ended."""
-        needs_sign_in = False
         try:
             async with asyncio.timeout(self._timing.connect) as self._limit:
                 await self._serve(self._limit)
         except TimeoutError:
-            return say(
-                "It did not respond within %(seconds)s s.", seconds=f"{self._timing.connect:g}"
-            )
+            seconds = f"{self._timing.connect:g}"
+            return ServerFailed(say("It did not respond within %(seconds)s s.", seconds=seconds))
         except McpError as error:
-            needs_sign_in = isinstance(error, SignInNeeded)
-            return error.message
+            return error
         except Exception as error:
             logger.exception("mcp_connection_failed")
-            return say("The connection failed (%(reason)s).", reason=type(error).__name__)
+            reason = type(error).__name__
+            return ServerFailed(say("The connection failed (%(reason)s).", reason=reason))
         finally:
             self._session = self._limit = None
-            self.needs_sign_in = needs_sign_in
-        return say("The connection was closed.")
+        return ServerFailed(say("The connection was closed."))
 
     async def _serve(self, limit: asyncio.Timeout) -> None:
         sdk = await load_session()
+        on_change = partial(self._send, Signal.RELIST)
         opened = sdk.open_session(
             self.config,
             root=self.root,
-            on_change=self._on_list_changed,
-            on_end=self._on_closed,
+            on_change=on_change,
+            on_end=partial(self._send, Signal.LOST),
             on_question=self._answer,
             grants=self.grants,
         )
         async with opened as session:
             await self._refresh_lists(session)
             limit.reschedule(None)
-            if self._is_closing:
+            if self._signal == Signal.CLOSE:
                 return
             self._session = session
             self.title = session.title
             await self._become_ready()
             logger.info("mcp_connected", extra={"fields": self._fields()})
-            listening = asyncio.create_task(session.listen(self._on_list_changed))
+            listening = asyncio.create_task(session.listen(on_change))
             try:
                 await self._watch(session)
             finally:
@@ -624,29 +640,29 @@ class ToolServerConnection:
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def _watch(self, session: "ToolServerSession") -> None:
+        """Read the server's lists when they change and at intervals, until a signal to end."""
+        interval = None if self.config.is_program else self._timing.look
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self.config.is_program else self._timing.look):
-                    await self._woken.wait()
-            self._has_new_list |= not self._woken.is_set() and not self.open_calls
-            self._woken.clear()
-            if self._is_closing or self._is_asked_again:
-                return
-            if self._is_lost:
+            await self._wait_for(Signal.RELIST, interval)
+            if self._signal == Signal.LOST:
                 raise ServerFailed(say("The connection was closed."))
-            if self._has_new_list:
-                await asyncio.sleep(RELIST_PAUSE_SECONDS)
-                self._has_new_list = False
-                try:
-                    async with asyncio.timeout(self._timing.connect):
-                        await self._refresh_lists(session)
-                except TimeoutError:
-                    # Change the state now, because such a server also takes long to close the
-                    # connection.
-                    self._is_recovering = False
-                    self._change(FAILED, say("It did not respond in time."))
-                    raise
-                await self._become_ready()
+            if self._signal > Signal.LOST:
+                return
+            if self._signal == Signal.NONE and self.open_calls:
+                continue  # A server that is busy with a call may not answer
+            await asyncio.sleep(RELIST_PAUSE_SECONDS)
+            if self._signal > Signal.RELIST:
+                continue
+            self._signal = Signal.NONE
+            try:
+                async with asyncio.timeout(self._timing.connect):
+                    await self._refresh_lists(session)
+            except TimeoutError:
+                # Change the state now, because such a server also takes long to close the
+                # connection.
+                self._change(FAILED, say("It did not respond in time."))
+                raise
+            await self._become_ready()
 
     async def _become_ready(self) -> None:
         # A server may list its tools without a sign-in, or need more scopes for some of them, and
@@ -675,14 +691,6 @@ class ToolServerConnection:
             self.offers, self.left_out = offers_and_notes
             self.version += 1
 
-    def _on_list_changed(self) -> None:
-        self._has_new_list = True
-        self._woken.set()
-
-    def _on_closed(self) -> None:
-        self._is_lost = True
-        self._woken.set()
-
     def _fields(self) -> dict[str, Any]:
         return {
             "server": self.config.name,
@@ -690,11 +698,12 @@ class ToolServerConnection:
             "tools": len(self.offers),
         }
 
-    def _change(self, state: str, reason: str = "") -> None:
+    def _change(self, state: str, reason: str = "", *, is_awaited: bool = False) -> None:
         if state != self.state:
             self.since = datetime.now(UTC)
-        if state == CONNECTING or (state == FAILED and self.state == READY):
-            self._patience = monotonic() + self._timing.wait
         self.state, self.reason = state, reason
+        self._is_awaited = is_awaited or state == CONNECTING
+        if self._is_awaited:
+            self._patience = monotonic() + self._timing.wait
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
