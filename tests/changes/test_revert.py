@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.agent.undo import disk
 from conversations.agent.undo.apply import MoveAction, RemoveAction, WriteAction, apply_changes
 from conversations.agent.undo.records import (
     ChangeScope,
@@ -170,6 +171,25 @@ def test_file_written_during_a_revert_is_not_part_of_it(root: Path, calls: Calls
     assert (done.back, done.left) == (["b"], {"a": "It was changed just now."})
     assert revert(calls.session, root, revert=last_revert()).back == ["b"]
     assert (root / "a").read_bytes() == b"theirs"
+
+
+def test_removal_is_recorded_if_somebody_takes_the_freed_name(
+    root: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "a").write_bytes(b"1")
+    command(root, calls, lambda: ((root / "a").unlink(), (root / "a").symlink_to("other")))
+    remove = disk.remove_entry
+
+    def remove_and_write(folder: Path, path: str) -> None:
+        remove(folder, path)
+        (root / "a").write_bytes(b"theirs")
+
+    monkeypatch.setattr(disk, "remove_entry", remove_and_write)
+    assert revert(calls.session, root).left == {"a": "It was changed just now."}
+    assert (root / "a").read_bytes() == b"theirs"
+    [change] = FileChange.objects.exclude(revert=None)
+    assert stat.S_ISLNK(change.before_mode or 0)
+    assert (change.after_mode, change.done_at is None) == (None, False)
 
 
 def test_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls) -> None:

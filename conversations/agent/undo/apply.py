@@ -23,7 +23,7 @@ from conversations.domain.messages import say
 
 from . import disk
 from .disk import ChangeAuthor, DatabaseCall, EntryChange, FileState
-from .records import complete_changes, record_changes
+from .records import ChangeOutcome, complete_changes, record_changes
 
 MAX_MOVED_FILES = 5000  # Limit for moving a folder: each file in it is recorded
 
@@ -103,15 +103,14 @@ async def _execute(
             # Record which changes have happened, with the permissions that the files got, and which
             # have not. If somebody else wrote to the file right afterwards, that write is not
             # recorded as this change.
-            done: list[tuple[int, FileState | None]] = []
-            dropped = []
+            outcome = ChangeOutcome()
             for pk, change, state in zip(pks, changes, now, strict=True):
                 is_as_meant = disk.digest_of(state) == disk.digest_of(change.after)
                 if has_touched or (is_as_meant and not disk.same_state(change.before, state)):
-                    done.append((pk, state if is_as_meant else change.after))
+                    outcome.done.append((pk, state if is_as_meant else change.after))
                 else:
-                    dropped.append(pk)
-            await write(complete_changes, done=done, dropped=dropped)
+                    outcome.dropped.append(pk)
+            await write(complete_changes, outcome)
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:

@@ -2,7 +2,7 @@
 
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -76,24 +76,27 @@ def _columns(name: str, state: FileState | None) -> dict[str, str | int | None]:
     }
 
 
-def complete_changes(
-    *,
-    done: Iterable[tuple[int, FileState | None]] = (),
-    confirmed: Sequence[int] = (),
-    dropped: Sequence[int] = (),
-) -> None:
-    """Record which changes have happened and which have not.
+@dataclass(slots=True, kw_only=True)
+class ChangeOutcome:
+    """What became of recorded changes that were about to happen, by their keys.
 
-    ``done`` has keys with the state that the entry has now. The changes ``confirmed`` have happened
-    as they were recorded. The changes ``dropped`` have not happened."""
+    The changes ``confirmed`` have happened as they were recorded. ``done`` have happened and left
+    these states. ``dropped`` have not happened."""
+
+    confirmed: list[int] = field(default_factory=list)
+    done: list[tuple[int, FileState | None]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+
+def complete_changes(outcome: ChangeOutcome) -> None:
     now = timezone.now()
     with transaction.atomic():
-        if confirmed:
-            FileChange.objects.filter(pk__in=confirmed).update(done_at=now)
-        for pk, after in done:
+        if outcome.confirmed:
+            FileChange.objects.filter(pk__in=outcome.confirmed).update(done_at=now)
+        for pk, after in outcome.done:
             FileChange.objects.filter(pk=pk).update(done_at=now, **_columns("after", after))
-        if dropped:
-            FileChange.objects.filter(pk__in=dropped, done_at=None).delete()
+        if outcome.dropped:
+            FileChange.objects.filter(pk__in=outcome.dropped, done_at=None).delete()
 
 
 def record_tree(call_pk: int, *, digest: str) -> None:
@@ -300,7 +303,7 @@ def scopes_of(revert: Revert) -> list[ChangeScope]:
 def finish_revert(
     revert: Revert,
     *,
-    outcome: dict[str, Any],
+    outcome: ChangeOutcome,
     back: Sequence[str],
     text: str,
     note_text: str,
@@ -310,8 +313,8 @@ def finish_revert(
 
     ``back`` has the files that were restored, and ``left_count`` is the number of files that were
     not. ``text`` is the text of the row, and ``note_text`` is what the model reads with the next
-    message. ``outcome`` (the arguments of ``complete_changes``) is recorded in the same
-    transaction, so a revert without a message in the transcript still has unfinished changes."""
+    message. ``outcome`` is recorded in the same transaction, so a revert without a message in the
+    transcript still has unfinished changes."""
     data = {"revert": str(revert.uuid), "files": len(back), "left": left_count}
     note = {
         MODEL_NOTE: True,
@@ -327,7 +330,7 @@ def finish_revert(
     event = NewEvent(payload=Info(text=text, code=REVERTED, data=data), new=0)
     session = revert.session
     with transaction.atomic():
-        complete_changes(**outcome)
+        complete_changes(outcome)
         return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from django.conf import settings
 
@@ -30,7 +30,7 @@ from conversations.models import Revert, Session
 from . import disk, records
 from .disarming import disarm
 from .disk import DatabaseCall, EntryChange, FileState
-from .records import BATCH_ROWS, ChangeScope, StoredChange
+from .records import BATCH_ROWS, ChangeOutcome, ChangeScope, StoredChange
 from .trees import judge_begun
 
 logger = logging.getLogger(__name__)
@@ -166,8 +166,10 @@ class _RevertExecution:
     """The execution of a revert for a list of files.
 
     ``changes`` are the recorded changes, and ``keys`` their keys. ``failed`` has the files that
-    were not restored, and why. ``foreign`` has the failed files that somebody else changed just
-    now. ``removed`` has the paths whose current entry was removed."""
+    were not restored, and why. ``left_as`` has the failed files that somebody else changed just
+    now, with the states in which the revert itself left them. For example, if a folder ``a`` has to
+    become a file again, and somebody creates ``a`` as soon as the revert has removed the folder,
+    the revert has left it as None: not existing."""
 
     def __init__(self, root: Path, plans: list[FilePlan]) -> None:
         self.root = root
@@ -175,8 +177,7 @@ class _RevertExecution:
         self.changes: list[EntryChange] = []
         self.keys: list[int] = []
         self.failed: dict[str, str] = {}
-        self.foreign: set[str] = set()
-        self.removed: set[str] = set()
+        self.left_as: dict[str, FileState | None] = {}
 
     def save_current(self) -> None:
         """Store the current content; raise Rejected if a file changed after planning."""
@@ -234,16 +235,12 @@ class _RevertExecution:
             full = error.errno == errno.ENOTEMPTY
             reason = say("The folder is not empty.") if full else f"{error.strerror}."
             self.failed[change.path] = reason
-        except FileConflict as error:
-            self.failed[change.path] = error.message
-            self.foreign.add(change.path)
         except LoomError as error:
             self.failed[change.path] = error.message
 
     def _remove(self, change: EntryChange) -> None:
         self._check(change)
         disk.remove_entry(self.root, change.path)
-        self.removed.add(change.path)
 
     def _put(self, change: EntryChange, after: FileState) -> None:
         replaces = _same_type(change.before, after)
@@ -259,42 +256,43 @@ class _RevertExecution:
                 disk.put_link(self.root, change.path, data, replaces=replaces)
             else:
                 disk.put_file(self.root, change.path, data, mode=after.mode, replaces=replaces)
-        except FileExistsError as error:
-            raise FileConflict("It was changed just now.") from error
+        except FileExistsError:
+            self._refuse(change, left_as=None)
 
     def _check(self, change: EntryChange) -> None:
         """Raise FileConflict if a file or link, about to be replaced, is not what was stored."""
         now = disk.read_state(self.root, change.path)
         if not _is_folder(now) and not disk.same_state(now, change.before):
-            raise FileConflict("It was changed just now.")
+            self._refuse(change, left_as=change.before)
 
-    def judge(self) -> dict[str, Any]:
-        """Return which recorded changes have happened, as arguments of ``complete_changes``."""
-        confirmed, dropped, others = list[int](), list[int](), list[tuple[int, FileState | None]]()
+    def _refuse(self, change: EntryChange, *, left_as: FileState | None) -> NoReturn:
+        self.left_as[change.path] = left_as
+        raise FileConflict("It was changed just now.")
+
+    def judge(self) -> ChangeOutcome:
+        """Return which recorded changes have happened, and note which files were not restored."""
+        outcome = ChangeOutcome()
         for pk, change in zip(self.keys, self.changes, strict=True):
-            if change.path in self.foreign:  # the current state was not made by this undo
-                if change.path in self.removed:
-                    others.append((pk, None))
-                else:
-                    dropped.append(pk)
-                continue
             try:
-                now = disk.read_state(self.root, change.path)
+                now = (
+                    self.left_as[change.path]
+                    if change.path in self.left_as
+                    else disk.read_state(self.root, change.path)
+                )
             except OSError as error:
                 reason = say("It cannot be read: %(reason)s.", reason=error.strerror)
                 self.failed.setdefault(change.path, reason)
-                others.append((pk, change.after))
-                continue
+                now = change.after
             if disk.same_state(now, change.after):
-                confirmed.append(pk)
+                outcome.confirmed.append(pk)
             elif disk.same_state(now, change.before):
-                dropped.append(pk)
+                outcome.dropped.append(pk)
                 self.failed.setdefault(change.path, say("It could not be restored."))
             else:
-                others.append((pk, now))
+                outcome.done.append((pk, now))
                 reason = say("Its content differs from the recorded one.")
                 self.failed.setdefault(change.path, reason)
-        return {"confirmed": confirmed, "dropped": dropped, "done": others}
+        return outcome
 
 
 def _is_folder(state: FileState | None) -> bool:
@@ -364,14 +362,11 @@ async def _execute(
         await asyncio.to_thread(work.apply)
     finally:
         outcome = await asyncio.to_thread(work.judge)
+        chosen = {plan.path for plan in work.plans}
+        left = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
+        left |= work.failed
         result = await _conclude(
-            revert,
-            plans,
-            scope=scope,
-            chosen={plan.path for plan in work.plans},
-            failed=work.failed,
-            outcome=outcome,
-            write=write,
+            revert, plans, scope=scope, chosen=chosen, left=left, outcome=outcome, write=write
         )
     return result
 
@@ -382,25 +377,23 @@ async def _conclude(
     *,
     scope: ChangeScope,
     chosen: Container[str],
-    failed: dict[str, str],
-    outcome: dict[str, Any],
+    left: dict[str, str],
+    outcome: ChangeOutcome,
     write: DatabaseCall,
 ) -> RevertResult:
     """Record what happened to the files, in batches, and show it in the transcript.
 
-    ``chosen`` has the files that were to be restored, and ``failed`` those of them that were
-    not."""
-    undone = [p for p in plans if p.state == BACK or (p.path in chosen and p.path not in failed)]
+    ``chosen`` has the files that were to be restored. ``left`` has the files that are not as they
+    were before the changes, and why."""
+    undone = [plan for plan in plans if plan.path not in left]
     changes = [change for plan in undone for change in plan.changes]
     for chunk in batched(changes, BATCH_ROWS, strict=False):
         await write(records.mark_undone, revert, changes=chunk)
-    confirmed = outcome.get("confirmed", [])
-    for keys in batched(confirmed[BATCH_ROWS:], BATCH_ROWS, strict=False):
-        await write(records.complete_changes, confirmed=keys)
-    back = [plan.path for plan in plans if plan.path in chosen and plan.path not in failed]
-    unrestored = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
-    unrestored |= failed
-    message = _describe(scope, back, unrestored, folders={p.path for p in plans if p.is_folder})
+    for keys in batched(outcome.confirmed[BATCH_ROWS:], BATCH_ROWS, strict=False):
+        await write(records.complete_changes, ChangeOutcome(confirmed=list(keys)))
+    del outcome.confirmed[BATCH_ROWS:]
+    back = [plan.path for plan in undone if plan.path in chosen]
+    message = _describe(scope, back, left, folders={p.path for p in plans if p.is_folder})
     note = f"Note: {message}"
     if back:
         names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
@@ -413,13 +406,13 @@ async def _conclude(
     appended = await write(
         records.finish_revert,
         revert,
-        outcome=outcome | {"confirmed": confirmed[:BATCH_ROWS]},
+        outcome=outcome,
         back=back,
         text=message,
         note_text=note,
-        left_count=len(unrestored),
+        left_count=len(left),
     )
-    return RevertResult(back=back, left=unrestored, said=message, appended=appended)
+    return RevertResult(back=back, left=left, said=message, appended=appended)
 
 
 async def complete_reverts(
@@ -444,22 +437,17 @@ async def _complete_interrupted(
 ) -> tuple[int, AppendResult] | None:
     revert, begun, scope, plans = await read(_plan_again, revert_pk)
     root = Path(revert.session.workspace.root)
-    done, dropped = await asyncio.to_thread(judge_begun, root, [(c.pk, c) for c in begun])
-    if not done:  # it was interrupted before it touched a file
-        await write(records.complete_changes, dropped=dropped)
+    outcome = await asyncio.to_thread(judge_begun, root, [(c.pk, c) for c in begun])
+    if not outcome.done:  # it was interrupted before it touched a file
+        await write(records.complete_changes, outcome)
         return None
-    chosen = {change.path for change in begun}
     result = await _conclude(
         revert,
         plans,
         scope=scope,
-        chosen=chosen,
-        failed={
-            plan.path: plan.reason or say("It could not be restored.")
-            for plan in plans
-            if plan.path in chosen and plan.state != BACK
-        },
-        outcome={"done": done, "dropped": dropped},
+        chosen={change.path for change in begun},
+        left={plan.path: plan.reason for plan in plans if plan.state != BACK},
+        outcome=outcome,
         write=write,
     )
     return revert.session_id, result.appended

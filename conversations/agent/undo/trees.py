@@ -34,9 +34,9 @@ from conversations.domain.messages import say
 
 from . import disk, records
 from .disarming import DisarmResult, disarm, without_failed
-from .disk import ChangeAuthor, DatabaseCall, EntryChange, FileState
+from .disk import ChangeAuthor, DatabaseCall, EntryChange
 from .listing import FolderListing, dump_listing, load_listing, make_listing
-from .records import BATCH_ROWS
+from .records import BATCH_ROWS, ChangeOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -195,9 +195,9 @@ async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: Datab
     it is now with the listing before the command."""
     call, begun = await read(records.read_unfinished, call_pk)
     root = Path(call.session.workspace.root)
-    done, dropped = await asyncio.to_thread(judge_begun, root, begun)
-    if done or dropped:
-        await write(records.complete_changes, done=done, dropped=dropped)
+    if begun:
+        outcome = await asyncio.to_thread(judge_begun, root, begun)
+        await write(records.complete_changes, outcome)
 
     def compare_now() -> tuple[list[EntryChange], str]:
         try:
@@ -218,21 +218,18 @@ async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: Datab
         await _forget_tree(call_pk, write)
 
 
-def judge_begun(
-    root: Path, begun: list[tuple[int, EntryChange]]
-) -> tuple[list[tuple[int, FileState | None]], list[int]]:
-    """Return the changes that have happened, with their states, and the keys of the other ones.
+def judge_begun(root: Path, begun: list[tuple[int, EntryChange]]) -> ChangeOutcome:
+    """Return which of the changes have happened, as far as the files show it.
 
     Also remove the drafts of files that were to be written."""
-    done: list[tuple[int, FileState | None]] = []
-    dropped = []
+    outcome = ChangeOutcome()
     for pk, change in begun:
         if change.after is not None and change.after.is_file and has_blob(change.after.digest):
             disk.remove_drafts(root, change.path, read_blob(change.after.digest))
         now = disk.read_state(root, change.path)
         if disk.same_state(now, change.before):
-            dropped.append(pk)
+            outcome.dropped.append(pk)
         else:
             is_as_meant = disk.digest_of(now) == disk.digest_of(change.after)
-            done.append((pk, now if is_as_meant else change.after))
-    return done, dropped
+            outcome.done.append((pk, now if is_as_meant else change.after))
+    return outcome
