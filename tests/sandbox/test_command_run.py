@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from conversations.agent.sandbox.command_run import CommandOutput, run_command
+from conversations.agent.sandbox.command_run import KeptOutput, run_command
 from conversations.agent.sandbox.supervise import (
     TICK_SECONDS,
     MemoryMeter,
@@ -108,15 +108,15 @@ async def test_reports_of_long_output_contain_its_end_and_the_omitted_bytes(
 
 
 def test_invalid_bytes_become_replacement_characters() -> None:
-    output = CommandOutput(10, None)
-    output.add(b"caf\xe9s" + b"-" * 20 + b"caf\xe9s", now=0.0)
+    output = KeptOutput(head=5, tail=5)
+    output.add(b"caf\xe9s" + b"-" * 20 + b"caf\xe9s")
     assert output.text() == "caf\ufffds\n[… 20 bytes left out …]\ncaf\ufffds"
 
 
 def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
-    output = CommandOutput(11, None)
+    output = KeptOutput(head=5, tail=5)
     for byte in "ééééé·ééééé".encode():
-        output.add(bytes([byte]), now=0.0)
+        output.add(bytes([byte]))
     assert output.text() == "éé\n[… 12 bytes left out …]\néé"
     assert output.left_out == 12
 

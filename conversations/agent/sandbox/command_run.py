@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -105,77 +104,77 @@ LATE_REPORT_SECONDS, LATE_REPORT_BYTES = 1.0, 16_000
 _CONTINUATION = bytes(range(0x80, 0xC0))  # Bytes that continue a character
 
 
-class CommandOutput:
-    """Collects output, of which it keeps the first and the last half of ``limit`` bytes.
+class KeptOutput:
+    """The first ``head`` and the last ``tail`` bytes of an output.
 
-    ``report`` is called with new output, at most every 50 ms. Beyond ``limit`` bytes it gets the
-    end of the new output and the number of bytes that were left out."""
+    For example, 3 and 2 bytes of "abcdefgh" are "abc\\n[… 3 bytes left out …]\\ngh"."""
 
-    def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
+    def __init__(self, *, head: int, tail: int) -> None:
         self.count = 0
-        self._half = max(limit // 2, 1)
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
-        self._report = report
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._unsaid: list[str] = []
-        self._unsaid_late, self._late = 0, b""
-        self._said_at = 0.0
-        self._limit = limit
+        self._head_limit, self._head = head, bytearray()
+        self._tail_limit, self._tail = tail, bytearray()
 
     @property
     def left_out(self) -> int:
-        return self.count - len(self._head) - self._tail_size
+        return self.count - len(self._head) - len(self._tail)
 
-    def add(self, data: bytes, *, now: float) -> None:
-        if self._report is not None:
-            if self.count < self._limit:
-                self._unsaid.append(self._decoder.decode(data))
-            else:
-                self._unsaid_late += len(data)
-                self._late = (self._late + data[-LATE_REPORT_BYTES:])[-LATE_REPORT_BYTES:]
-            self.report_new(now=now)
+    def add(self, data: bytes) -> None:
         self.count += len(data)
-        room = self._half - len(self._head)
+        room = self._head_limit - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
-        if data:
-            self._tail.append(data[-self._half :])
-            self._tail_size += len(self._tail[-1])
-            while self._tail_size - len(self._tail[0]) >= self._half:
-                self._tail_size -= len(self._tail.popleft())
-            if (over := self._tail_size - self._half) > 0:
-                self._tail[0] = self._tail[0][over:]
-                self._tail_size -= over
-
-    def report_new(self, *, now: float, at_once: bool = False) -> None:
-        """Report new output, unless there was a report just now."""
-        if self._report is None or not (self._unsaid or self._late):
-            return
-        seconds = LATE_REPORT_SECONDS if self._late else REPORT_SECONDS
-        if at_once or now - self._said_at >= seconds:
-            if self._late:
-                end = self._late.lstrip(_CONTINUATION).decode(errors="replace")
-                if omitted_bytes := self._unsaid_late - len(self._late):
-                    end = f"\n[… {omitted_bytes:,} bytes left out …]\n{end}"
-                self._unsaid.append(end)
-                self._unsaid_late, self._late = 0, b""
-            text = storable("".join(self._unsaid))
-            self._unsaid.clear()
-            self._said_at = now
-            if text:
-                self._report(text)
+        self._tail += data[-self._tail_limit :]
+        del self._tail[: -self._tail_limit]
 
     def text(self) -> str:
-        head, tail = bytes(self._head), b"".join(self._tail)
-        if not self.left_out:
-            return storable((head + tail).decode(errors="replace"))
+        if self._head and not self.left_out:
+            return storable((self._head + self._tail).decode(errors="replace"))
         # A character may be cut in two on either side of the gap.
-        start = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
-        end = tail.lstrip(_CONTINUATION).decode(errors="replace")
-        return storable(f"{start}\n[… {self.left_out:,} bytes left out …]\n{end}")
+        start = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
+        gap = f"\n[… {self.left_out:,} bytes left out …]\n" if self.left_out else ""
+        end = self._tail.lstrip(_CONTINUATION).decode(errors="replace")
+        return storable(f"{start}{gap}{end}")
+
+
+class OutputReport:
+    """Calls ``report`` with new output while the command runs, at most every 50 ms.
+
+    The first ``limit`` bytes are reported completely. Of later output only the end is reported,
+    once a second. Without ``report`` nothing happens."""
+
+    def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
+        self._report = report
+        self._limit = limit
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._unsaid: list[str] = []
+        self._late = KeptOutput(head=0, tail=LATE_REPORT_BYTES)
+        self._said_at = 0.0
+
+    def add(self, data: bytes) -> None:
+        if self._report is None:
+            return
+        if self._limit > 0:
+            self._unsaid.append(self._decoder.decode(data))
+            self._limit -= len(data)
+        else:
+            self._late.add(data)
+        self.send()
+
+    def send(self, *, at_once: bool = False) -> None:
+        """Report new output, unless there was a report just now."""
+        if self._report is None or not (self._unsaid or self._late.count):
+            return
+        now = time.monotonic()
+        seconds = LATE_REPORT_SECONDS if self._late.count else REPORT_SECONDS
+        if not at_once and now - self._said_at < seconds:
+            return
+        text = storable("".join(self._unsaid)) + self._late.text()
+        self._unsaid.clear()
+        self._late = KeptOutput(head=0, tail=LATE_REPORT_BYTES)
+        self._said_at = now
+        if text:
+            self._report(text)
 
 
 READ_BYTES = 256 * 1024
@@ -351,7 +350,7 @@ async def run_command(
         if stdin_file != subprocess.DEVNULL:
             os.close(stdin_file)
     attending = asyncio.create_task(
-        _collect_output(running, CommandOutput(limits.output_bytes, report), limits)
+        _collect_output(running, OutputReport(limits.output_bytes, report), limits)
     )
     try:
         return await asyncio.shield(attending)
@@ -485,23 +484,26 @@ def _as_file(data: bytes) -> int:
 
 
 async def _collect_output(
-    running: SupervisedProcess, output: CommandOutput, limits: CommandLimits
+    running: SupervisedProcess, report: OutputReport, limits: CommandLimits
 ) -> CompletedCommand:
     reader = asyncio.StreamReader(limit=READ_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
     )
+    half = max(limits.output_bytes // 2, 1)
+    output = KeptOutput(head=half, tail=half)
     has_ended = False
 
     async def read(seconds: float) -> bool:
         """Read until the end of the pipe, which is the end of the supervisor, or the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while data := await _next(reader, output):
-                    output.add(data, now=time.monotonic())
+                while data := await _next(reader, report):
+                    output.add(data)
+                    report.add(data)
                     if output.left_out:
                         await asyncio.sleep(FLOOD_PAUSE_SECONDS)
-                output.report_new(now=time.monotonic(), at_once=True)
+                report.send(at_once=True)
                 return True
         return False
 
@@ -524,13 +526,13 @@ async def _collect_output(
     )
 
 
-async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
+async def _next(reader: asyncio.StreamReader, report: OutputReport) -> bytes:
     """Return more output; while there is none, report pending output after a moment."""
     reading = asyncio.ensure_future(reader.read(READ_BYTES))
     try:
         done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)
         if not done:
-            output.report_new(now=time.monotonic(), at_once=True)
+            report.send(at_once=True)
         return await reading
     finally:
         reading.cancel()
