@@ -1,6 +1,6 @@
 """The token budget of a window, and the choice of turns and cache breakpoints within it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from conversations.domain.attachments import Block
@@ -198,13 +198,21 @@ def choose_turns(
 
     ``newest_first`` are the active turns down to the floor. ``find_head`` returns the last message
     of a person before a turn.
+
+    The floor stays until the high mark is exceeded, and then moves up to about the low mark. So
+    most requests begin like the one before, which the provider has cached. For example, exchanges
+    of 100, 450, 300 and 250 tokens exceed a high mark of 900. If the low mark is 500 and
+    ``keep_recent`` is 2, the new floor is at the third exchange, because the last two cost less
+    than 700, the middle of the marks. If a single exchange of 2,000 tokens follows, the floor moves
+    into it: to the first of its answers from which it costs at most 500 together with the person's
+    message, the new head.
     """
     low, high = budget * rules.low_water, budget * rules.high_water
     turns: list[StoredTurn] = []
     pieces: list[WindowPiece] = []
     cost = 0
-    # The places where a window can start, each with the cost and the number of turns from it to the
-    # end.
+    # Where a window can start: at a message of a person, or in an exchange that is too long also at
+    # an answer. Each place has the cost and the number of turns from it to the end.
     exchanges: list[tuple[int, int]] = []
     units: list[tuple[int, int]] = []
     for turn in newest_first:
@@ -223,20 +231,24 @@ def choose_turns(
         head = make(person_turn, caps) if person_turn else None
         if cost + (head.cost if head else 0) <= high or not units:
             return TurnChoice(pieces=pieces[::-1], floor=floor, head=head)
-    sizes = [size for cost, size in exchanges if cost <= low]
     # A few recent exchanges may take more room than old ones, and the newest may take all of it.
-    sizes += [s for cost, s in exchanges[: rules.keep_recent] if cost <= (low + high) / 2]
-    sizes = sizes or [size for cost, size in exchanges[:1] if cost <= high]
-    if sizes:
-        return _fit(turns[: max(sizes)][::-1], None, budget, caps, make)
+    recent = exchanges[: rules.keep_recent]
+    count = max(_count_within(low, exchanges), _count_within((low + high) / 2, recent))
+    count = count or _count_within(high, exchanges[:1])
+    if count:
+        return _fit(turns[:count][::-1], None, budget, caps, make)
     # Even the newest exchange is too long. Keep its message and the turns from one of its answers
     # on.
     person_turn = turns[exchanges[0][1] - 1] if exchanges else find_head(turns[-1].number)
     room = low - (make(person_turn, caps).cost if person_turn else 0)
-    sizes = [size for cost, size in units if cost <= room] or [units[0][1]]
-    kept_turns = turns[: sizes[-1]][::-1]
+    kept_turns = turns[: _count_within(room, units) or units[0][1]][::-1]
     is_apart = person_turn is not None and person_turn.number < kept_turns[0].number
     return _fit(kept_turns, person_turn if is_apart else None, budget, caps, make)
+
+
+def _count_within(limit: float, starts: list[tuple[int, int]]) -> int:
+    """Return the number of turns from the earliest start that costs at most ``limit``, or 0."""
+    return max((count for cost, count in starts if cost <= limit), default=0)
 
 
 def _fit(
@@ -246,18 +258,8 @@ def _fit(
     caps: MessageCaps,
     make: MakePiece,
 ) -> TurnChoice:
-    """Shorten the pieces until they fit the budget.
-
-    Tool results are shortened first. Then attachments are left out, and then skills and messages
-    are shortened.
-    """
-    caps_to_try = [caps]
-    for name in ("result", "attached", "skill", "message"):
-        while getattr(caps_to_try[-1], name) > MIN_CAP_TOKENS:
-            caps_to_try.append(
-                replace(caps_to_try[-1], **{name: getattr(caps_to_try[-1], name) // 2})
-            )
-    for tight in caps_to_try:
+    """Shorten the pieces until they fit the budget, or cannot be shortened further."""
+    for tight in _tighten(caps):
         pieces = [make(turn, tight) for turn in turns]
         first = make(head, tight) if head else None
         if sum(p.cost for p in pieces) + (first.cost if first else 0) <= budget:
@@ -265,3 +267,16 @@ def _fit(
     return TurnChoice(
         pieces=pieces, floor=turns[0].number, head=first, tight=tight if tight != caps else None
     )
+
+
+def _tighten(caps: MessageCaps) -> Iterator[MessageCaps]:
+    """Yield the caps and ever lower ones.
+
+    Tool results are shortened first. Then attachments are left out, and then skills and messages
+    are shortened.
+    """
+    yield caps
+    for name in ("result", "attached", "skill", "message"):
+        while (cap := getattr(caps, name)) > MIN_CAP_TOKENS:
+            caps = replace(caps, **{name: cap // 2})
+            yield caps
