@@ -67,44 +67,59 @@ MAX_RESULT_CHARS = 1_500  # If several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 _NUMBERS = re.compile(r"(\d{1,15})(?:\s*[-–]\s*(\d{1,15}))?")
 
-# The first turn, the last turn, and the character at which the first turn begins.
-type Stretch = tuple[int, int, int]
-
 
 def turn_range(request: RecallRequest) -> str:
     target, arguments = request.target(), request.arguments
     last = target.session.turn_count
-    numbers = _read_numbers(arguments.turns, last=last)
-    if match := request.matched_cursor(_RANGE_CURSOR):
-        start, offset, end = map(int, match.groups())
-    elif arguments.around:
-        return _around(request, target, arguments.around)
-    elif arguments.turns and len(numbers) != 1:
-        return _named_turns(request, target, numbers)
-    else:
-        offset = 0
-        if numbers:  # a single one
-            start = end = min(numbers)
-        else:
-            start, end = arguments.start_turn, arguments.end_turn
-        if not start and not end:
-            raise BadArgument(
-                "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
-                " turn to read; or 'around' one, or some 'turns'."
-            )
-        start = start or max(1, end - arguments.limit + 1)
-        end = end or start + arguments.limit - 1
-        if start > end:
-            raise BadArgument("'start_turn' comes after 'end_turn'; exchange them.")
     if not last:
         raise BadArgument("This session has no turns yet.")
+    if match := request.matched_cursor(_RANGE_CURSOR):
+        start, offset, end = map(int, match.groups())
+        return _page(request, target, start, end, offset=offset)
+    if arguments.around:
+        return _around(request, target, arguments.around)
+    start, end = arguments.start_turn, arguments.end_turn
+    if arguments.turns:
+        numbers = _read_numbers(arguments.turns, last=last)
+        if len(numbers) != 1:
+            return _named_turns(request, target, numbers)
+        start = end = min(numbers)
+    if not start and not end:
+        raise BadArgument(
+            "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
+            " turn to read; or 'around' one, or some 'turns'."
+        )
+    start = start or max(1, end - arguments.limit + 1)
+    end = end or start + arguments.limit - 1
+    if start > end:
+        raise BadArgument("'start_turn' comes after 'end_turn'; exchange them.")
+    return _page(request, target, start, end)
+
+
+def _page(
+    request: RecallRequest, target: RecallTarget, start: int, end: int, *, offset: int = 0
+) -> str:
+    """Return as many turns as fit, or a piece of one that is asked for alone or does not fit.
+
+    The page begins at the character ``offset`` of its first turn. If there is more, the cursor has
+    the next turn, the offset in it, and the last turn, such as "41.0.90".
+    """
+    pk, last, budget = target.session.pk, target.session.turn_count, request.budget
     if start > last:
         raise BadArgument(f"The last turn is {last}; ask for turns from 1 to {last}.")
     start, end = max(1, start), min(end, last)
-    read = _read_piece if start == end or offset else _read_page
-    stretch = (start, end, offset)
-    messages, (start, end, offset) = read(target.session.pk, stretch, budget=request.budget)
-    more = f"{start}.{offset}.{end}" if start <= end else ""
+    messages: list[QuotedMessage] = []
+    if start < end and not offset:
+        turns = read_past_range(pk, start=start, end=end, limit=PAGE_TURNS)
+        messages = _quote_fitting(turns, budget=budget)
+    if messages:
+        start = messages[-1].turn + 1
+    elif turn := read_past_turn(pk, start):
+        messages = [_quote_piece(turn, offset=offset, budget=budget)]
+        offset += len(messages[0].text)
+        if offset >= messages[0].length:
+            start, offset = start + 1, 0
+    more = f"{start}.{offset}.{end}" if messages and start <= end else ""
     return _answer("", [_group(target, messages)], more=more)
 
 
@@ -163,12 +178,8 @@ def _one_group(
     return [_group(target, messages)]
 
 
-def _read_page(
-    session_pk: int, stretch: Stretch, *, budget: int
-) -> tuple[list[QuotedMessage], Stretch]:
-    """Return turns in order until the budget is spent, and the rest of the stretch."""
-    start, end, _ = stretch
-    turns = read_past_range(session_pk, start=start, end=end, limit=PAGE_TURNS)
+def _quote_fitting(turns: list[RecalledTurn], *, budget: int) -> list[QuotedMessage]:
+    """Return the messages of the first turns, as many as fit into the budget."""
     messages = [quote_turn(turn) for turn in turns]
     if (
         len(turns) == PAGE_TURNS
@@ -178,25 +189,17 @@ def _read_page(
             [message.cut(MAX_RESULT_CHARS) if message.is_result else message for message in of_turn]
             for of_turn in messages
         ]
-    page: list[QuotedMessage] = []
-    spent = 0
-    for turn, of_turn in zip(turns, messages, strict=True):
-        spent += sum(message.cost() for message in of_turn)
-        if spent > budget:
-            remaining = (turn.number, end, 0)
-            return (page, remaining) if page else _read_piece(session_pk, remaining, budget=budget)
-        page += of_turn
-    return page, (turns[-1].number + 1 if turns else end + 1, end, 0)
+    fitting: list[QuotedMessage] = []
+    for of_turn in messages:
+        budget -= sum(message.cost() for message in of_turn)
+        if budget < 0:
+            break
+        fitting += of_turn
+    return fitting
 
 
-def _read_piece(
-    session_pk: int, stretch: Stretch, *, budget: int
-) -> tuple[list[QuotedMessage], Stretch]:
-    """Return as much of one turn's whole text as fits into the budget, and the rest."""
-    start, end, offset = stretch
-    turn = read_past_turn(session_pk, start)
-    if turn is None:
-        return [], (start + 1, end, 0)
+def _quote_piece(turn: RecalledTurn, *, offset: int, budget: int) -> QuotedMessage:
+    """Return as much of the turn's whole text as fits into the budget."""
     message = quote_whole_turn(turn, offset=offset)
     while (cost := message.cost()) > budget and len(message.text) > 1:
         size = max(1, min(len(message.text) - 1, len(message.text) * budget // cost))
@@ -205,8 +208,7 @@ def _read_piece(
     line_end = message.text.rfind("\n") + 1
     if offset + len(message.text) < message.length and line_end >= len(message.text) // 2:
         message = quote_whole_turn(turn, offset=offset, size=line_end)
-    reached = offset + len(message.text)
-    return [message], (start, end, reached) if reached < message.length else (start + 1, end, 0)
+    return message
 
 
 # Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
