@@ -27,7 +27,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from conversations.agent.undo.disk import run_to_completion
+from conversations.agent.sandbox.command_run import run_to_completion
 from conversations.domain.messages import say
 from conversations.domain.text import (
     MAX_JSON_VALUES,

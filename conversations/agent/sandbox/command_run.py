@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -349,23 +349,32 @@ async def run_command(
     finally:
         if stdin_file != subprocess.DEVNULL:
             os.close(stdin_file)
-    attending = asyncio.create_task(
-        _collect_output(running, OutputReport(limits.output_bytes, report), limits)
+    return await run_to_completion(
+        _collect_output(running, OutputReport(limits.output_bytes, report), limits),
+        # SIGTERM, because a killed supervisor could not end the command's processes. At the second
+        # SIGTERM it kills them without a grace period.
+        on_cancel=running.process.terminate,
     )
+
+
+async def run_to_completion[T](
+    work: Coroutine[Any, Any, T], *, on_cancel: Callable[[], None] = lambda: None
+) -> T:
+    """Wait until the work has ended, then pass on a cancellation of the caller.
+
+    ``on_cancel`` is called at each cancellation."""
+    task = asyncio.create_task(work)
     try:
-        return await asyncio.shield(attending)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        running.process.terminate()
-        # Wait even if this is cancelled again. From the second cancellation on the command is
-        # killed without a grace period.
-        while not attending.done():
+        on_cancel()
+        while not task.done():
             try:
-                await asyncio.wait({attending})
+                await asyncio.wait({task})
             except asyncio.CancelledError:
-                # SIGTERM, because a killed supervisor could not end the command's processes.
-                running.process.terminate()
-        if not attending.cancelled():
-            attending.exception()
+                on_cancel()
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved; the cancellation takes precedence
         raise
 
 

@@ -20,8 +20,8 @@ from conversations.agent.files.executed_files import NAMES_SELF_RUNNING, names_s
 from conversations.agent.files.paths import find_place
 from conversations.agent.sandbox import command_run, support
 from conversations.agent.sandbox.bubblewrap import WriteProtection
-from conversations.agent.sandbox.command_run import default_limits
-from conversations.agent.undo.disk import ChangeAuthor, run_to_completion
+from conversations.agent.sandbox.command_run import default_limits, run_to_completion
+from conversations.agent.undo.disk import ChangeAuthor
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.messages import join_messages, say

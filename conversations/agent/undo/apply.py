@@ -17,6 +17,7 @@ from django.conf import settings
 from conversations.agent.files import confined
 from conversations.agent.files.confined import FileConflict
 from conversations.agent.files.paths import find_place, reason, shown
+from conversations.agent.sandbox.command_run import run_to_completion
 from conversations.archive.blobs import batch, put_blob
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import say
@@ -76,7 +77,7 @@ async def apply_changes(
     why (outside the folder, not a file, too large, no space). Actions that were executed before the
     error stay done and recorded."""
     for action in actions:
-        await disk.run_to_completion(_execute(root, action, author, write))
+        await run_to_completion(_execute(root, action, author, write))
 
 
 async def _execute(

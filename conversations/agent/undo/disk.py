@@ -5,18 +5,17 @@ replaced by a link meanwhile does not lead outside. An entry that is a link is t
 its target.
 """
 
-import asyncio
 import errno
 import hashlib
 import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from conversations.agent.files.confined import write_draft
 from conversations.agent.files.paths import rename_to_nothing
@@ -354,19 +353,3 @@ def list_below(root: Path, path: str, *, limit: int) -> list[str]:
         if len(paths) > limit:
             raise TooLarge("This folder has more than %(limit)s files.", limit=number_text(limit))
     return paths
-
-
-async def run_to_completion[T](work: Coroutine[Any, Any, T]) -> T:
-    """Wait until the work has ended, then pass on a cancellation of the caller."""
-    task = asyncio.create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError:
-                continue
-        if not task.cancelled():
-            task.exception()  # marks it as retrieved; the cancellation takes precedence
-        raise

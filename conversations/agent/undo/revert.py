@@ -19,6 +19,7 @@ from django.conf import settings
 
 from conversations.agent.files.confined import FileConflict
 from conversations.agent.files.paths import shown
+from conversations.agent.sandbox.command_run import run_to_completion
 from conversations.agent.sandbox.repositories import find_repositories
 from conversations.archive.append import AppendResult
 from conversations.archive.blobs import batch, has_blob, read_blob
@@ -338,7 +339,7 @@ async def revert_files(
         )
     work = _RevertExecution(root, chosen)
     await asyncio.to_thread(work.save_current)
-    return await disk.run_to_completion(
+    return await run_to_completion(
         _execute(session, work, plans, scope=scope, actor_pk=actor_pk, write=write)
     )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.agent.sandbox.bubblewrap import WriteProtection
+from conversations.agent.sandbox.command_run import run_to_completion
 from conversations.agent.sandbox.repositories import (
     Repositories,
     find_repositories,
@@ -102,7 +103,7 @@ async def watched(
             is_cancelled = True
             raise
         finally:
-            await disk.run_to_completion(_conclude(root, before, author, write, watch))
+            await run_to_completion(_conclude(root, before, author, write, watch))
             if is_cancelled and watch.note:
                 report(f"\n[{watch.note}]\n")
 
