@@ -297,10 +297,10 @@ def quote_text(text: str) -> str:
 
 # Shortening a quotation until it fits, the least important content first (seed 000's order).
 _SHORT_CHARS, _SHORTER_CHARS, _NO_CHARS = 1_500, 400, 0
-# The messages that each step shortens, and their maximum number of characters. Tool results are
-# shortened first, then answers, which are many times as long as the person's messages, and then the
-# oldest messages. A hit is never shortened below its matching passage.
-_STEPS: tuple[tuple[Callable[[QuotedMessage], bool], int], ...] = (
+# The messages that each step shortens, and their maximum number of characters; None leaves them
+# out. Tool results are shortened first, then answers, which are many times as long as the person's
+# messages, and then the oldest messages. A hit is never shortened below its matching passage.
+_STEPS: tuple[tuple[Callable[[QuotedMessage], bool], int | None], ...] = (
     (lambda message: message.is_result and not message.is_hit, _SHORT_CHARS),
     (lambda message: message.is_result and not message.is_hit, _SHORTER_CHARS),
     (lambda message: message.is_result and message.is_hit, _SHORT_CHARS),
@@ -311,9 +311,10 @@ _STEPS: tuple[tuple[Callable[[QuotedMessage], bool], int], ...] = (
     (lambda message: message.role == ASSISTANT and not message.is_hit, _NO_CHARS),
     (lambda message: message.role != USER and message.is_hit, _SHORTER_CHARS),
     (lambda message: not message.is_hit, _NO_CHARS),
+    (lambda message: not message.is_hit, None),
+    (lambda message: message.is_hit, _SHORTER_CHARS),
+    (lambda message: message.is_hit, PASSAGE_CHARS),
 )
-# Further steps for hits, when everything else has been left out
-_HIT_STEPS = (_SHORTER_CHARS, PASSAGE_CHARS)
 
 
 def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
@@ -332,31 +333,22 @@ def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
     excess = sum(message.cost() for message in messages.values()) + sum(around) - budget
     oldest_first = sorted(messages, key=lambda place: (messages[place].turn, place))
 
-    def shorten(concerns: Callable[[QuotedMessage], bool], limit: int) -> None:
-        nonlocal excess
-        for place in oldest_first:
-            if excess <= 0:
-                return
-            if place in messages and concerns(message := messages[place]):
-                messages[place] = message.cut(limit)
-                excess -= message.cost() - messages[place].cost()
-
-    def leave_out(place: tuple[int, int]) -> None:
+    def replace_message(place: tuple[int, int], short: QuotedMessage | None) -> None:
         nonlocal excess
         excess -= messages.pop(place).cost()
-        if place[0] not in {g for g, _ in messages}:
+        if short is not None:
+            messages[place] = short
+            excess += short.cost()
+        elif place[0] not in {g for g, _ in messages}:
             excess -= around[place[0]]
 
     for concerns, limit in _STEPS:
-        shorten(concerns, limit)
-    for place in oldest_first:
-        if excess > 0 and not messages[place].is_hit:
-            leave_out(place)
-    for limit in _HIT_STEPS:
-        shorten(lambda message: message.is_hit, limit)
+        for place in oldest_first:
+            if excess > 0 and place in messages and concerns(message := messages[place]):
+                replace_message(place, None if limit is None else message.cut(limit))
     for place in sorted(messages, reverse=True):
         if excess > 0 and len(messages) > 1:
-            leave_out(place)
+            replace_message(place, None)
     fitted = [
         replace(
             group,
