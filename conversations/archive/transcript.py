@@ -163,7 +163,8 @@ def _make_page(
     before, _ = split_plan(plan, locate(session, plan, first))
     _, rest = split_plan(plan, next_position(locate(session, plan, last)))
     has_after = bool(rest)
-    if len(rest) == 1 and rest[0].source == "turn" and rest[0].count == 1:
+    is_turn = len(rest) == 1 and rest[0].source == "turn" and rest[0].left_at is None
+    if is_turn and rest[0].count == 1:
         # Only one turn is left. The page may already have all of its rows.
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
         has_after = len(_turn_rows(_Reader(session), turn)) > rest[0].skip

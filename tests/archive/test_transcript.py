@@ -185,6 +185,14 @@ def test_replaced_rows_leave_a_marker_that_links_to_them(session: Session) -> No
     assert "all=1" in page.rows[2].html
 
 
+def test_marker_for_a_turn_without_rows_is_on_a_page(session: Session) -> None:
+    add(session, "«0»")
+    add(session, "an internal hint", role="system", covered=False)
+    append_rewind(session, from_turn=2, from_seq=None, reason="undo", actor_pk=None)
+    assert walk_back(reload(session), limit=1) == ["0", "?"]
+    assert walk_on(reload(session), limit=1) == ["0", "?"]
+
+
 def test_transcript_without_the_journal_is_synthesised(session: Session) -> None:
     for number in range(5):
         add(session, f"«{number}»")
