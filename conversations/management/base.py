@@ -77,21 +77,15 @@ def refuse_newer_database() -> None:
             )
 
 
-def find_missing_migrations() -> list[str]:
-    """Return the names of this version's migrations that the database lacks, in their order."""
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    return [str(migration) for migration, _ in plan]
-
-
 def refuse_older_database() -> None:
     """Raise CommandError if the database lacks migrations of this version."""
-    missing = find_missing_migrations()
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     # A database without any migrations is not an older one.
-    if missing and MigrationRecorder(connection).applied_migrations():
+    if missing and executor.loader.applied_migrations:
         raise CommandError(
-            f"This database lacks migrations of this version, such as {missing[0]}. Stop its other "
-            "processes and run manage.py migrate."
+            f"This database lacks migrations of this version, such as {missing[0][0]}. Stop its "
+            "other processes and run manage.py migrate."
         )
 
 

@@ -7,7 +7,6 @@ import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.core.management.sql import emit_post_migrate_signal
 from django.db import DatabaseError, connection
 from twisted.internet import asyncioreactor
 
@@ -16,7 +15,6 @@ from conversations.archive.session_state import behind_sessions, rebuild_behind_
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import (
     describe_storage_error,
-    find_missing_migrations,
     migrating_alone,
     refuse_newer_database,
     refuse_older_database,
@@ -67,20 +65,12 @@ class Command(BaseCommand):
             if no_prepare:
                 refuse_older_database()
             else:
-                self._migrate()
+                call_command("migrate", verbosity=0, interactive=False)
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
         except DatabaseError as error:
             sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
             raise CommandError(sentence.strip()) from error
-
-    def _migrate(self) -> None:
-        if find_missing_migrations():
-            call_command("migrate", verbosity=0, interactive=False)
-        else:
-            # The command would first build the models of all migrations, for receivers that compare
-            # them with the present ones. Without a migration there is nothing to compare.
-            emit_post_migrate_signal(verbosity=0, interactive=False, db=connection.alias)
 
     def _rebuild_states(self) -> None:
         if not (count := behind_sessions().count()):
