@@ -1,5 +1,6 @@
 """API operations of tool calls: listing, reading, approving, denying, answering, cancelling."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from conversations.archive.tool_calls import (
 )
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
+from conversations.runtime.service import Runtime
 
 from .auth import needs, open_for_writing
 from .fields import Page, Paging, Text, make_page, page_request_of
@@ -171,7 +173,8 @@ async def approve(
     The first decision counts. If the same person repeats it, nothing changes. Any other decision is
     refused.
     """
-    return await _decide(request, uuid, call, ALWAYS if wanted and wanted.always else ONCE)
+    decision = ALWAYS if wanted and wanted.always else ONCE
+    return await _act_on_call(request, uuid, call, Runtime.decide_call, decision=decision)
 
 
 @router.post("/calls/{uuid:call}/deny", auth=needs(APPROVE), response=CallOut, url_name="call_deny")
@@ -179,7 +182,10 @@ async def deny(
     request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: DenyIn | None = None
 ) -> dict[str, Any]:
     """Deny a call that waits. The model reads the reason."""
-    return await _decide(request, uuid, call, DENY, reason=wanted.reason.strip() if wanted else "")
+    reason = wanted.reason.strip() if wanted else ""
+    return await _act_on_call(
+        request, uuid, call, Runtime.decide_call, decision=DENY, reason=reason
+    )
 
 
 @router.post(
@@ -206,21 +212,16 @@ async def answer(
 )
 async def cancel(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
     """Cancel a call that runs or waits. The run continues."""
-    return await _decide(request, uuid, call, None)
+    return await _act_on_call(request, uuid, call, Runtime.cancel_call)
 
 
-async def _decide(
-    request: HttpRequest, uuid: UUID, call: UUID, decision: str | None, *, reason: str = ""
+async def _act_on_call(
+    request: HttpRequest, uuid: UUID, call: UUID, act: Callable[..., Awaitable[None]], **values: str
 ) -> dict[str, Any]:
     session, runtime, user_pk = await open_for_writing(request, uuid)
     # A call of a program's own tool waits for its result, not for a person's decision.
     await sync_to_async(require_decidable)(session, call)
-    if decision is None:
-        await runtime.cancel_call(session, call=call, user_pk=user_pk)
-    else:
-        await runtime.decide_call(
-            session, call=call, decision=decision, user_pk=user_pk, reason=reason
-        )
+    await act(runtime, session, call=call, user_pk=user_pk, **values)
     return _as_call(await sync_to_async(read_tool_call_details)(session, call))
 
 

@@ -2,13 +2,18 @@
 
 No work happens here. A frame from the page becomes a call of the runtime, and the answer goes on
 when the socket is closed.
+
+A socket is opened step by step: it is counted, follows the session, has its access watched, and
+shows its person as present. Each step puts its undoing on the stack ``opened``, which is unwound
+when the server closes the socket or the page leaves. From then on, frames of the page are ignored.
+For example, a person who loses access is no longer shown as present once 4404 is sent.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import parse_qs
 from uuid import UUID
@@ -62,19 +67,23 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     """The socket of one page that follows one session."""
 
     language = settings.LANGUAGE_CODE
+    is_open = False
+    opened: ExitStack
+    # Set by ``connect``.
     runtime: Runtime
     session: Session
-    subscriber: Subscriber | None = None
     watched_access: WatchedAccess
+    subscriber: Subscriber
+    present: PresentPage
     rechecking: asyncio.Task[None] | None = None
-    is_counted = False
-    present: PresentPage | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            with ExitStack() as self.opened:
+                await super().__call__(scope, receive, send)
         finally:
-            self._release()
+            if self.rechecking is not None:
+                self.rechecking.cancel()
 
     async def dispatch(self, message: dict[str, Any]) -> None:
         """Handle a message without closing old database connections before it, as Channels does.
@@ -102,37 +111,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.close(SIGNED_OUT)
             return
         try:
-            self.runtime = await current_runtime()
-            self.runtime.limiter.acquire(SOCKETS, self._user_pk)
-            self.is_counted = True
-            self.session, access = await self.runtime.readers.read(
-                get_session_for, access_context_of_socket(self.scope), self._uuid, to=READ
-            )
-            session_key = self.scope["session"].session_key or ""
-            open_page = OpenPage(
-                session_key, self._user_pk, self.session.workspace_id, self.session.pk
-            )
-            snapshot = await self.runtime.readers.read(read_snapshot, open_page)
-            self.watched_access = WatchedAccess(open_page, snapshot, self.recheck_soon)
-            # Subscribe before the replay, so that no frame is lost in between.
-            self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
-            self.runtime.hub.add(self.subscriber)
-            self.runtime.access_refresher.add(self.watched_access)
-            self.runtime.models.prepare()
-            rewinds = query.get("rewinds", [""])[0]
-            await self._catch_up(
-                query.get("after", [""])[0],
-                hello=True,
-                rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
-            )
-            self.present = PresentPage(
-                session_pk=self.session.pk,
-                user_pk=self._user_pk,
-                name=self.scope["user"].get_username(),
-                may_write=access.can_write,
-            )
-            self.runtime.presence.join(self.present)
-            await self._save_position()
+            await self._open(query)
         except errors.NotFound:
             await self.close(UNKNOWN)
         except errors.TooManyRequests:
@@ -144,10 +123,45 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._send(_error(error))
             await self.close(BAD_FRAME)
 
+    async def _open(self, query: dict[str, list[str]]) -> None:
+        runtime = self.runtime = await current_runtime()
+        runtime.limiter.acquire(SOCKETS, self._user_pk)
+        self.opened.callback(runtime.limiter.release, SOCKETS, self._user_pk)
+        self.session, access = await runtime.readers.read(
+            get_session_for, access_context_of_socket(self.scope), self._uuid, to=READ
+        )
+        session_key = self.scope["session"].session_key or ""
+        open_page = OpenPage(session_key, self._user_pk, self.session.workspace_id, self.session.pk)
+        snapshot = await runtime.readers.read(read_snapshot, open_page)
+        self.watched_access = WatchedAccess(open_page, snapshot, self.recheck_soon)
+        self.present = PresentPage(
+            session_pk=self.session.pk,
+            user_pk=self._user_pk,
+            name=self.scope["user"].get_username(),
+            may_write=access.can_write,
+        )
+        self.is_open = True
+        # Subscribe before the replay, so that no frame is lost in between.
+        self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
+        runtime.hub.add(self.subscriber)
+        self.opened.callback(runtime.hub.remove, self.subscriber)
+        runtime.access_refresher.add(self.watched_access)
+        self.opened.callback(runtime.access_refresher.remove, self.watched_access)
+        runtime.models.prepare()
+        rewinds = query.get("rewinds", [""])[0]
+        await self._catch_up(
+            query.get("after", [""])[0],
+            hello=True,
+            rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
+        )
+        runtime.presence.join(self.present)
+        self.opened.callback(runtime.presence.leave, self.present)
+        await self._save_position()
+
     async def disconnect(self, code: int) -> None:
         # The position is saved before the person counts as gone. In between, a list would show
         # turns as unread that they have read.
-        if self.present is not None:
+        if self.is_open:
             await self._save_position()
 
     async def _save_position(self) -> None:
@@ -159,7 +173,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             )
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if self.subscriber is None:  # refused, but the page sent this before it knew
+        if not self.is_open:  # closed, but the page sent this before it knew
             return
         frame: Any = None
         text = text_data or ""
@@ -187,6 +201,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             if isinstance(error, SignedOut | errors.NotFound):
                 await self._close_denied(error)
 
+    # Requests. ``_REQUESTS`` names the types of frames.
+
     async def send_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
         attachments = check_attachment_ids(frame.get("attachments") or [])
@@ -198,7 +214,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             attachments=attachments,
             goes_first=frame.get("now") is True,
         )
-        if self.present is not None and self.present.typing_until:
+        if self.present.typing_until:
             self.runtime.presence.record_typing(self.present, is_writing=False)
 
     async def edit_message(self, frame: Frame) -> None:
@@ -251,41 +267,34 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.runtime.put_first(await self._authorised(WRITE), run=run, stops=stops)
 
     async def approve(self, frame: Frame) -> None:
-        await self._decide(frame, ALWAYS if frame.get("always") is True else ONCE)
+        decision = ALWAYS if frame.get("always") is True else ONCE
+        await self._act_on_call(frame, self.runtime.decide_call, decision=decision)
 
     async def deny(self, frame: Frame) -> None:
-        await self._decide(frame, DENY, reason=check_reason(frame.get("reason") or ""))
+        reason = check_reason(frame.get("reason") or "")
+        await self._act_on_call(frame, self.runtime.decide_call, decision=DENY, reason=reason)
 
     async def cancel(self, frame: Frame) -> None:
-        await self._decide(frame, None)
-
-    async def _decide(self, frame: Frame, decision: str | None, *, reason: str = "") -> None:
-        call, user_pk = _uuid(frame, "call"), self._user_pk
-        session = await self._authorised(WRITE)
-        try:
-            if decision is None:
-                await self.runtime.cancel_call(session, call=call, user_pk=user_pk)
-            else:
-                await self.runtime.decide_call(
-                    session, call=call, decision=decision, user_pk=user_pk, reason=reason
-                )
-        except errors.NotFound as error:
-            # NotFound would close the page, but only the call is missing and not the session.
-            raise errors.Rejected(error.message, code="unknown_call") from error
+        await self._act_on_call(frame, self.runtime.cancel_call)
 
     async def answer(self, frame: Frame) -> None:
-        call, user_pk = _uuid(frame, "call"), self._user_pk
+        await self._act_on_call(
+            frame,
+            self.runtime.answer_question,
+            question=str(frame.get("question")),
+            action=str(frame.get("action")),
+            content=frame.get("content"),
+        )
+
+    async def _act_on_call(
+        self, frame: Frame, act: Callable[..., Awaitable[None]], **values: Any
+    ) -> None:
+        call = _uuid(frame, "call")
         session = await self._authorised(WRITE)
         try:
-            await self.runtime.answer_question(
-                session,
-                call=call,
-                question=str(frame.get("question")),
-                action=str(frame.get("action")),
-                content=frame.get("content"),
-                user_pk=user_pk,
-            )
+            await act(session, call=call, user_pk=self._user_pk, **values)
         except errors.NotFound as error:
+            # NotFound would close the page, but only the call is missing and not the session.
             raise errors.Rejected(error.message, code="unknown_call") from error
 
     async def sync(self, frame: Frame) -> None:
@@ -301,7 +310,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         logger.info("chat_render_trimmed", extra={"fields": fields})
 
     async def typing(self, frame: Frame) -> None:
-        if self.present is not None and self.present.may_write:
+        if self.present.may_write:
             self.runtime.presence.record_typing(
                 self.present, is_writing=frame.get("is_writing") is True
             )
@@ -328,7 +337,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             to=to,
             earlier=self.watched_access.initial,
         )
-        if self.present is not None and self.present.may_write != may_write:
+        if self.present.may_write != may_write:
             self.runtime.presence.record_right(self.present, may_write=may_write)
         return self.session
 
@@ -352,30 +361,17 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._close_denied(error)
 
     async def _close_denied(self, error: errors.LoomError) -> None:
-        assert self.subscriber is not None
-        self.runtime.hub.remove(self.subscriber)
-        self.runtime.access_refresher.remove(self.watched_access)
-        self._leave()
         await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
 
-    def _release(self) -> None:
-        if self.rechecking is not None:
-            self.rechecking.cancel()
-        if self.is_counted:
-            self.is_counted = False
-            self.runtime.limiter.release(SOCKETS, self._user_pk)
-        if self.subscriber is not None:
-            self.runtime.hub.remove(self.subscriber)
-            self.runtime.access_refresher.remove(self.watched_access)
-        self._leave()
+    async def close(self, code: int | None = None, reason: str | None = None) -> None:
+        self._release()
+        await super().close(code, reason)
 
-    def _leave(self) -> None:
-        if self.present is not None:
-            self.runtime.presence.leave(self.present)
-            self.present = None
+    def _release(self) -> None:
+        self.is_open = False
+        self.opened.close()
 
     async def _catch_up(self, after: str, *, hello: bool, rewinds: int | None = None) -> None:
-        assert self.subscriber is not None
         cursor = parse_cursor(after) if after else None
         self.subscriber.held = True
         frames, last_seq = await self.runtime.catch_up(
