@@ -1,15 +1,22 @@
 """The header ``Idempotency-Key``: a repeated request is executed once and gets the first response.
 
-A claim of the key is committed before the request is executed, and a file lock is held until it is
-done. The response is stored in the same transaction as the request's changes, if that is possible.
-If the process dies before the commit, neither is stored. Only the claim remains, and the next
-request with the same key takes it over.
+A key of a person has no row in ``ApiAnswer``, or one of two kinds:
+
+- without ``status``: a claim. The request is being executed, or its process has died meanwhile.
+- with ``status``: the response, which every repetition gets.
+
+A claim is committed before its request is executed. The response is stored in one transaction with
+the request's changes, if that is possible, so a process that dies leaves the claim alone, and the
+next request takes it over. A process holds a lock on the claim's file for as long as it executes
+the request: the claim 7 has ``run/answer-7.lock``. A file that can be locked therefore belongs to a
+dead process. If there is no file, the claim may belong to another host, and expires after a while.
+A request that is refused gives its claim up.
 """
 
 import hashlib
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, wraps
@@ -78,10 +85,24 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
 
 
 def _lock_of(claim: ApiAnswer) -> Path:
-    # The lock is held by the process that executes the request. If the process dies, the kernel
-    # releases the lock.
     folder: Path = settings.LOOM.data_dir / "run"
     return folder / f"{ANSWER_LOCKS}{claim.pk}.lock"
+
+
+@contextmanager
+def hold_claim(claim: ApiAnswer) -> Iterator[None]:
+    """Hold the lock of a claim. Raise RequestInProgress if another request executes or did it."""
+    lock = _lock_of(claim)
+    with try_lock(lock) as is_ours:
+        if not is_ours:
+            raise RequestInProgress
+        try:
+            # The other request may have ended after this one has read the claim.
+            if not ApiAnswer.objects.filter(pk=claim.pk, status=None).exists():
+                raise RequestInProgress
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 PARAMETER = {
@@ -164,16 +185,8 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
             claimed = claim_request(user, key=key, fingerprint=fingerprint)
             if claimed.status is not None:
                 return _send_stored_answer(request, claimed, to, values)
-            lock = _lock_of(claimed)
-            with try_lock(lock) as is_ours:
-                if not is_ours:
-                    raise RequestInProgress
-                try:
-                    if not ApiAnswer.objects.filter(pk=claimed.pk, status=None).exists():
-                        raise RequestInProgress
-                    return _execute(run, request, values, claimed, in_one=in_one)
-                finally:
-                    lock.unlink(missing_ok=True)
+            with hold_claim(claimed):
+                return _execute(run, request, values, claimed, in_one=in_one)
         except LoomError as error:
             response = problem_of(error)
             if isinstance(error, RequestInProgress):
@@ -186,28 +199,24 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
 def _execute(
     run: Run, request: HttpRequest, values: dict[str, Any], claimed: ApiAnswer, *, in_one: bool
 ) -> HttpResponse:
-    claim = ApiAnswer.objects.filter(pk=claimed.pk)
-    is_done = False
+    claim = ApiAnswer.objects.filter(pk=claimed.pk, status=None)
     try:
         with transaction.atomic() if in_one else nullcontext():
             response = run(request, **values)
-            is_done = response.status_code < 300
-            if is_done:
+            if response.status_code < 300:
                 claim.update(
                     status=response.status_code,
                     location=response.get("Location", ""),
                     body=encrypt_secret(response.content.decode(), **_secret()),
                     session=_session_of(request, values),
                 )
-            elif in_one:
+                return response
+            if in_one:
                 transaction.set_rollback(True)
     except BaseException:
-        is_done = False
+        claim.delete()
         raise
-    finally:
-        # A request that was refused may be sent again.
-        if not is_done:
-            claim.filter(status=None).delete()
+    claim.delete()
     return response
 
 
@@ -232,9 +241,7 @@ def _send_stored_answer(
         get_session_for(replace(access_context_of(request), action=""), answer.session.uuid, to=to)
     elif slug := values.get("slug"):
         get_workspace_for(request, slug, to=to)
-    # Earlier versions stored plain JSON. An encrypted body begins with another character.
-    is_plain = answer.body.startswith(("{", "["))
-    body = answer.body if is_plain else decrypt_secret(answer.body, **_secret())
+    body = decrypt_secret(answer.body, **_secret())
     if body is None:
         raise Conflict("The first response can no longer be read.")
     response = HttpResponse(

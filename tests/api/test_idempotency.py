@@ -190,13 +190,14 @@ class TestKeeping:
         token = first.json()["link"].rstrip("/").rpartition("/")[2]
         assert token not in repr(ApiAnswer.objects.values().get())
 
-    def test_an_answer_stored_as_text_is_given_again(
+    def test_an_answer_that_cannot_be_decrypted_is_not_given(
         self, workspace: Workspace, owner: Client
     ) -> None:
         first = begin(owner, "k-1", title="Beans")
         ApiAnswer.objects.update(body=first.text)
         again = begin(owner, "k-1", title="Beans")
-        assert (again.status_code, again.json()) == (201, first.json())
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert Session.objects.count() == 1
 
     def test_the_answer_of_a_fork_belongs_to_the_new_session(
         self, session: Session, owner: Client
