@@ -42,7 +42,7 @@ REFUSALS = {
     "503": "A part of the installation is not responding; see `Retry-After`, if present.",
     "507": "The server’s disk is full; nothing was stored.",
 }
-OVERLOADED = "529"  # a status that no standard defines
+OVERLOADED = 529  # a status that no standard defines
 
 
 class LoomAPI(NinjaAPI):
@@ -68,45 +68,18 @@ class LoomAPI(NinjaAPI):
             for status, reason in REFUSALS.items()
         }
         scopes = dict(self.list_scopes())
-        for operations in schema["paths"].values():
-            for operation in operations.values():
+        tags: dict[str, None] = {}
+        for methods in schema["paths"].values():
+            for operation in methods.values():
                 operation["x-scope"] = scopes[operation["operationId"]]
-                # Statuses that an operation declares itself are numbers.
-                declared = {str(status) for status in operation["responses"]}
-                for status in REFUSALS:
-                    if status in declared:
-                        continue
-                    refusal = {"$ref": f"#/components/responses/Problem{status}"}
-                    operation["responses"][status] = refusal
-        self._declare_once(schema)
+                _declare_errors(operation["responses"], schema["components"]["responses"])
+                tags |= dict.fromkeys(operation["tags"])
         # The paths begin with /api/v1/, so the server is the root of the host that serves this.
         schema["servers"] = [{"url": "/", "description": "This installation."}]
-        tags = dict.fromkeys(
-            tag
-            for methods in schema["paths"].values()
-            for operation in methods.values()
-            for tag in operation["tags"]
-        )
         schema["tags"] = [{"name": tag} for tag in tags]
         # This is set last, so that another thread gets a complete schema or makes its own.
         self._described = schema
         return schema
-
-    def _declare_once(self, document: OpenAPISchema) -> None:
-        # Some operations declare errors themselves, with the same schema in several operations.
-        shared = document["components"]["responses"]
-        for methods in document["paths"].values():
-            for operation in methods.values():
-                for status, response in operation["responses"].items():
-                    content = response.get("content", {}).get("application/json", {})
-                    schema = content.get("schema", {})
-                    if int(status) < HTTPStatus.BAD_REQUEST or "$ref" not in schema:
-                        continue
-                    if str(status) == OVERLOADED:
-                        response["description"] = "Overloaded."
-                    name = f"{schema['$ref'].rpartition('/')[2]}{status}"
-                    shared[name] = response
-                    operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
 
     def list_scopes(self) -> Iterator[tuple[str, str]]:
         """Yield the name of every operation and the scope that it requires."""
@@ -117,6 +90,23 @@ class LoomAPI(NinjaAPI):
         for router in self._get_bound_routers():
             for view in router.path_operations.values():
                 yield from view.operations
+
+
+def _declare_errors(responses: dict[Any, Any], shared: dict[str, Any]) -> None:
+    # Some operations declare errors of their own, with the same schemas in several operations.
+    for status, response in responses.items():
+        content = response.get("content", {}).get("application/json", {})
+        schema = content.get("schema", {})
+        if status < HTTPStatus.BAD_REQUEST or "$ref" not in schema:
+            continue
+        if status == OVERLOADED:
+            response["description"] = "Overloaded."
+        name = f"{schema['$ref'].rpartition('/')[2]}{status}"
+        shared[name] = response
+        responses[status] = {"$ref": f"#/components/responses/{name}"}
+    for status in REFUSALS:
+        if int(status) not in responses:
+            responses[status] = {"$ref": f"#/components/responses/Problem{status}"}
 
 
 api = LoomAPI(
