@@ -1,5 +1,8 @@
 // The search in a session, with hits in the panel and steps from hit to hit in the transcript.
 // Loaded with the first use, and with a page that a hit has opened.
+//
+// Hits arrive in pages. `next` is called when they have arrived, with the current hit and the hit
+// after it, if they are loaded. For example, a step beyond the last loaded hit sets it to `goOn`.
 import { byId, create, find } from "./dom.js";
 import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";
@@ -13,17 +16,16 @@ const sheet = matchMedia("(max-width: 1099.98px)");
 const MARK = "#find=";
 const MAX_PAGES = 10; // pages of hits to load until the opened hit is found
 let current = "";
-let arrives = 0;
-let goesOn = false;
-let opens = false;
+let next = null;
 let typed = "";
 
 const form = () => find("[data-find]", body);
 
 export async function open(link) {
   link.href = opener.href;
-  opens = byId("panel").hidden || !form();
-  if (opens) await show(link);
+  if (form() && !byId("panel").hidden) return focusText();
+  next = focusText;
+  await show(link);
   if (form()) focusText();
 }
 
@@ -60,14 +62,27 @@ function go(hit) {
 function step(by) {
   const hits = allHits();
   const at = hits.findIndex((hit) => hit.ariaCurrent);
-  const next = at < 0 && by < 0 ? hits.length - 1 : at + by;
-  const more = find("#more-hits a", body);
-  if (hits[next]) go(hits[next]);
-  else if (by > 0 && more) {
-    goesOn = true;
-    more.click();
-  } else if (hits.length) go(hits[by > 0 ? 0 : hits.length - 1]);
+  const hit = hits[at < 0 && by < 0 ? hits.length - 1 : at + by];
+  if (hit) go(hit);
+  else if (by > 0 && loadMore(goOn)) return;
+  else if (hits.length) go(hits.at(by > 0 ? 0 : -1));
 }
+
+const goOn = (hit, following) => following && go(following);
+
+/** Load the next page of hits. Return false if there is none. */
+function loadMore(then) {
+  const more = find("#more-hits a", body);
+  if (more) next = then;
+  more?.click();
+  return Boolean(more);
+}
+
+/** Mark the words of the hit that has opened this page, which may be on one of the next pages. */
+const lookFor = (pages) => (hit) => {
+  if (hit) reveal(current, wordsOf(hit));
+  else if (pages) loadMore(lookFor(pages - 1));
+};
 
 function submit() {
   const query = new URLSearchParams(new FormData(form()));
@@ -81,7 +96,7 @@ function submit() {
 body.addEventListener("submit", (event) => {
   if (event.target !== form()) return;
   event.preventDefault();
-  goesOn = false;
+  next = null;
   submit();
 });
 body.addEventListener("change", ({ target }) => {
@@ -119,22 +134,13 @@ body.addEventListener("htmx:after:swap", () => {
   if (!part) return;
   opener.href = part.dataset.url;
   addStyle(part.dataset.style);
-  if (opens) focusText();
   if (typed) find("input", form()).value = typed;
-  opens = false;
   const hits = allHits();
   const at = hits.findIndex(({ dataset }) => dataset.turn === current);
-  if (goesOn) {
-    goesOn = false;
-    if (hits[at + 1]) go(hits[at + 1]);
-  } else if (at >= 0) {
-    setCurrent(hits[at]);
-    if (arrives) reveal(current, wordsOf(hits[at]));
-    arrives = 0;
-  } else if (arrives) {
-    arrives -= 1;
-    find("#more-hits a", body)?.click();
-  }
+  if (hits[at]) setCurrent(hits[at]);
+  const then = next;
+  next = null;
+  then?.(hits[at], hits[at + 1]);
 });
 
 /** Continue the search that has opened this page. */
@@ -143,7 +149,7 @@ function arrive() {
   url.search = decodeURIComponent(location.hash.slice(MARK.length));
   opener.href = url.href;
   current = byId("transcript").dataset.target;
-  arrives = MAX_PAGES;
+  next = lookFor(MAX_PAGES);
   if (!sheet.matches) show(opener);
 }
 
