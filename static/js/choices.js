@@ -31,6 +31,11 @@ export function fitting(items, typed) {
   return ranked.sort(([a], [b]) => a - b).map(([, item]) => item);
 }
 
+/** Return the choices of a command's argument that match. `choice` is the whole command. */
+export const fittingChoices = ({ name: command, choices }, typed) => fitting(choices.map(({ value, says, about = value }) => (
+  { name: says, says: about, choice: `/${command} ${value}` }
+)), typed);
+
 function option(id, { name, says, argument, isCode }) {
   const line = create("div", { id, role: "option", className: "choice", ariaSelected: "false" });
   line.append(create(isCode ? "code" : "span", { className: "name", textContent: name }));

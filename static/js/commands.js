@@ -1,7 +1,7 @@
 // Commands in the composer, and files by name. The server has the table of commands and executes
 // most of them. Loaded with the first "/" or "@" in the composer, and by the palette.
 import { announce, byId, create, find, findAll, refuse } from "./dom.js";
-import { Choices, fitting } from "./choices.js";
+import { Choices, fitting, fittingChoices } from "./choices.js";
 import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
@@ -248,8 +248,7 @@ async function offerCommands(text) {
   const [, name, rest] = FOLLOWED.exec(text);
   const command = commands.find((one) => [name, name.toLowerCase()].includes(one.name));
   if (!command?.argument) return menu.hide();
-  const choices = command.choices.map(({ value, says, about = value }) => ({ name: says, says: about, choice: `/${command.name} ${value}` }));
-  menu.show([{ items: fitting(choices, rest) }], { note: choices.length ? "" : command.says });
+  menu.show([{ items: fittingChoices(command, rest) }], { note: command.choices.length ? "" : command.says });
 }
 
 let typing;

@@ -1,21 +1,23 @@
 // The palette, in which sessions, commands, workspaces and pages are found by typing. Loaded on
 // every page with Ctrl K or Cmd K.
+//
+// Commands and places are loaded when the palette opens. Sessions are searched on the server while
+// the person types: `found` has the last response, and the query to which it belongs. If a chosen
+// command needs an argument, it becomes `step`, and the field is emptied for the argument.
 import { byId, create, find, findAll } from "./dom.js";
-import { Choices, fitting } from "./choices.js";
+import { Choices, fitting, fittingChoices } from "./choices.js";
 import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 const ADDRESS = document.body.dataset.palette;
 const inChat = byId("transcript");
+const NOTHING = { sessions: [], more: "", query: "" };
 let dialog;
 let field;
 let choices;
 let places = [];
 let commands = [];
-let sessions = [];
-let more = "";
-let query = "";
-let answered = ""; // the query of the loaded sessions
+let found = NOTHING;
 let onlySessions = false;
 let step = null; // the command whose argument is entered
 let asked = 0;
@@ -53,8 +55,8 @@ function build() {
 function press(event) {
   if (event.key === "Escape" && step) {
     askFor(null);
-    draw();
-  } else if (event.key === "Enter" && step && !step.choices.length) finish(field.value);
+    typed();
+  } else if (event.key === "Enter" && step && !step.choices.length) field.value.trim() && give(`/${step.name} ${field.value}`);
   else if (event.key === "Tab") { /* the dialog has one field, so the focus stays in it */ }
   else if (!choices.press(event)) return event.key === "Escape" && event.stopPropagation();
   event.preventDefault();
@@ -71,12 +73,13 @@ function askFor(command) {
 
 function groups() {
   const typedText = field.value.trim();
-  if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says, about = value }) => ({ name: says, says: about, value })), typedText) }];
+  if (step) return [{ label: step.says, items: fittingChoices(step, typedText) }];
   // Until the server has responded, only loaded sessions that match are shown, so that Enter does
   // not open an unrelated session.
-  const items = answered === typedText ? [...sessions, ...(more ? [{ name: gettext("More sessions"), more }] : [])] : fitting(sessions, typedText);
-  const found = { label: typedText ? gettext("Sessions") : gettext("Recent sessions"), items };
-  if (onlySessions) return [found];
+  const { sessions, more, query } = found;
+  const items = query === typedText ? [...sessions, ...(more ? [{ name: gettext("More sessions"), more }] : [])] : fitting(sessions, typedText);
+  const group = { label: typedText ? gettext("Sessions") : gettext("Recent sessions"), items };
+  if (onlySessions) return [group];
   const wanted = typedText.replace(/^\//, "");
   const named = fitting(commands, wanted);
   const rest = typedText.startsWith("/") ? [] : fitting([...panelParts(), ...places], typedText);
@@ -84,41 +87,43 @@ function groups() {
   if (typedText.startsWith("/")) return both;
   // Commands and pages with this name come before sessions that only mention it.
   const isNamed = typedText && [...named, ...rest].some(({ name }) => name.toLowerCase().replace("/", "").startsWith(typedText.toLowerCase()));
-  return isNamed ? [...both, found] : [found, ...both];
+  return isNamed ? [...both, group] : [group, ...both];
 }
 
 function draw(isKept = false) {
-  const isAsking = !step && answered !== field.value.trim() && !field.value.startsWith("/");
+  const isAsking = !step && found.query !== field.value.trim() && !field.value.startsWith("/");
   const none = step && !step.choices.length ? gettext("Press Enter to run it.") : gettext("No matches.");
   choices.show(groups(), { empty: isAsking ? gettext("Searching…") : none, isKept });
 }
 
+/** Load sessions. Return null if others were requested in the meantime. */
 async function load(parameters) {
   const mine = ++asked;
   const page = await ask(parameters);
   if (mine !== asked) return null;
-  sessions = parameters.before ? [...sessions, ...page.sessions] : page.sessions;
-  more = page.more;
-  answered = parameters.q;
+  const before = parameters.before ? found.sessions : [];
+  found = { sessions: [...before, ...page.sessions], more: page.more, query: parameters.q };
   return page;
 }
+
+const search = (parameters) => load(parameters).then((page) => page && draw(true), fail);
 
 function fail() {
   choices.show([], { empty: gettext("The server is not responding. Try again.") });
 }
 
 function typed() {
+  const q = field.value.trim();
   if (!step) {
     clearTimeout(timer);
-    query = field.value.trim();
-    if (!query.startsWith("/")) timer = setTimeout(() => load({ q: query }).then((page) => page && draw(true), fail), 120);
+    if (!q.startsWith("/")) timer = setTimeout(search, 120, { q });
   }
   draw();
 }
 
 function choose(item) {
-  if (item.more) return load({ q: query, before: item.more }).then((page) => page && draw(true), fail);
-  if (step) return finish(item.value);
+  if (item.more) return search({ q: found.query, before: item.more });
+  if (item.choice) return give(item.choice);
   if (item.command) return command(item.command);
   dialog.close();
   if (item.form) return submit(item.url);
@@ -137,10 +142,6 @@ function command(one) {
     return typed();
   }
   give(`/${one.name}`);
-}
-
-function finish(value) {
-  if (value.trim()) give(`/${step.name} ${value}`);
 }
 
 /** Execute a command after the dialog has returned the focus. */
@@ -165,8 +166,8 @@ export async function open() {
   delete document.body.dataset.step;
   onlySessions = resume !== undefined;
   askFor(null);
-  field.value = query = resume ?? "";
-  const opening = load({ q: query, all: 1 });
+  field.value = resume ?? "";
+  const opening = load({ q: field.value, all: 1 });
   try {
     const [page, table] = await Promise.all([opening, inChat && loadCommands()]);
     if (!page) return;
@@ -174,8 +175,8 @@ export async function open() {
     commands = (table?.commands ?? []).map((one) => ({ name: `/${one.name}`, says: one.says, isCode: true, command: one }));
     await addStyle(page.style);
   } catch {
-    places = commands = sessions = [];
-    more = answered = "";
+    places = commands = [];
+    found = NOTHING;
     if (!dialog.open) dialog.showModal();
     return fail();
   }

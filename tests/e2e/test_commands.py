@@ -273,6 +273,17 @@ def test_the_palette_finds_sessions_commands_and_pages_on_every_page(
     expect(page.get_by_role("heading", level=1)).to_have_text("From the palette")
     expect(chat.message).to_have_value("a draft")
 
+    # After Esc in an argument, the sessions are again those of the emptied field.
+    page.keyboard.press("Control+k")
+    with page.expect_response(re.compile("q=rename")):
+        field.press_sequentially("rename")
+    field.press("Enter")
+    expect(field).to_have_attribute("placeholder", "/rename title")
+    field.press("Escape")
+    expect(options.filter(has_text="From the palette")).to_be_visible()
+    field.press("Escape")
+    expect(palette(page)).to_be_hidden()
+
     page.keyboard.press("Control+k")
     field.press_sequentially("context")
     expect(options.first).to_contain_text("Context")
