@@ -159,7 +159,6 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
         workspace,
         filters=filters,
         before=before,
-        is_member=access.role is not None,
         access=access,
         current=_session_asking(request, workspace),
         # The first item replaces the button that loaded it and had the focus.

@@ -94,7 +94,6 @@ def read_session_list(
     current: Session | None,
     filters: SessionListFilters = NO_FILTERS,
     before: str = "",
-    is_member: bool = True,
     focuses_first: bool = False,
 ) -> dict[str, Any]:
     """Return the template data of the session list.
@@ -112,7 +111,7 @@ def read_session_list(
         filters=filters,
         before=before,
         limit=settings.LOOM.session_list_size,
-        with_previews=is_member,
+        with_previews=access.role is not None,
         reader_pk=user_pk,
         current_pk=current_pk,
     )
@@ -171,7 +170,7 @@ def read_session_list(
 
 
 def _row_links(
-    request: HttpRequest, workspace: Workspace, access: Access | None
+    request: HttpRequest, workspace: Workspace, access: Access
 ) -> dict[bool, tuple[Link, ...]]:
     """Return the features' links in the menus of the person's own sessions and of others'."""
     return {
