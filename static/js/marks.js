@@ -41,17 +41,14 @@ const STAY = ["", "1", "2", "13", "4"];
 
 /** Return the rows that a later row of the same call replaces. */
 function settledRows(rows) {
-  const calls = [];
-  const newest = new Map();
-  for (const row of rows) {
-    const { call, step } = row.dataset;
-    if (!step) continue;
-    let one = newest.get(call);
-    if (!one || step === "1" || one.last === "4") newest.set(call, calls[calls.length] = one = { rows: [] });
-    one.rows.push(row);
-    one.last = step;
-  }
-  return new Set(calls.flatMap((one) => one.rows.filter((row) => !STAY[one.last].includes(row.dataset.step))));
+  const stay = new Map();
+  return new Set([...rows].reverse().filter(({ dataset: { call, step } }) => {
+    if (!step) return false;
+    if (step === "4" || !stay.has(call)) stay.set(call, STAY[step]);
+    const isSettled = !stay.get(call).includes(step);
+    if (step === "1") stay.delete(call); // ids can come again
+    return isSettled;
+  }));
 }
 
 /** Return the sequences of tool rows. `opened` has the numbers of unfolded rows. */
@@ -78,17 +75,16 @@ export function arrange() {
   for (const row of rows) {
     mark(row);
     const turn = Number(row.dataset.turn);
+    // Its row may not be loaded.
     if (read && turn >= read) {
-      if (turn === read || last) wanted.get(row).push(fromTemplate("new-line"));
+      if (isBelow || turn === read) wanted.get(row).push(fromTemplate("new-line"));
       read = 0;
     }
-    if (floor && turn) {
-      if (turn >= floor) {
-        if (isBelow || turn === floor) wanted.get(row).push(fromTemplate("window-line"));
-        floor = 0;
-      }
-      isBelow = true;
+    if (floor && turn >= floor) {
+      if (isBelow || turn === floor) wanted.get(row).push(fromTemplate("window-line"));
+      floor = 0;
     }
+    isBelow ||= turn > 0;
     const time = find(".foot > time", row);
     const day = time ? formatDay(new Date(time.dateTime)) : last;
     if (day !== last) wanted.get(row).push(create("p", { className: "day", textContent: last = day }));
