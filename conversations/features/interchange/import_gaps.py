@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from itertools import pairwise
+from itertools import groupby, pairwise
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, Max, Model, OuterRef, Q, QuerySet
@@ -192,10 +193,6 @@ class _Exchange:
     last: int
     answers: list[_Row]
 
-    @property
-    def has_only_message(self) -> bool:
-        return self.end_seq == self.seq + 1
-
 
 def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, int]]:
     """Yield the ranges of turns that have rows, for exchanges whose message names no turn.
@@ -206,15 +203,12 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
     Turn 8 has no row, so the ranges are (11, 5, 7) and (13, 9, 9).
     """
     for exchange in _match_messages(session):
-        rows = _rows_of_answers(exchange)
-        if 0 in rows.values() and not exchange.has_only_message:
-            _add_rows_of_parts(session, exchange, rows)
-        last = exchange.last
+        rows, last = _rows_of_answers(exchange), exchange.last
         is_cut_off = exchange.end_seq > session.last_seq and not is_whole
-        if is_cut_off or (rows and not rows[max(rows)]):
-            last = max([exchange.first, *(number for number, row in rows.items() if row)])
-            if not exchange.has_only_message:
-                last = max(last, _last_with_rows(session, exchange))
+        if is_cut_off or 0 in rows.values():
+            last_with_rows = _add_other_rows(session, exchange, rows)
+            if is_cut_off or not rows[max(rows)]:
+                last = last_with_rows
         yield from _runs_with_rows(rows, seq=exchange.seq, low=exchange.first, high=last)
 
 
@@ -304,59 +298,45 @@ def _rows_of_answers(exchange: _Exchange) -> dict[int, int]:
     return {number: unused[words].pop() if unused[words] else 0 for number, words in answers}
 
 
-def _add_rows_of_parts(session: Session, exchange: _Exchange, rows: dict[int, int]) -> None:
-    """Add the ``rows`` of answers whose text has no row of its own.
+def _add_other_rows(session: Session, exchange: _Exchange, rows: dict[int, int]) -> int:
+    """Add the ``rows`` of answers whose text has no row of its own. Return the last turn with rows.
 
-    Such a row shows one of the answer's tool calls, or its text joined with other texts."""
-    missing = {number for number, row in rows.items() if not row}
+    Such a row shows one of the answer's tool calls, or its text joined with other texts. The last
+    turn is found by counting the rows that are not answer texts."""
+    last = exchange.first
+    if exchange.end_seq == exchange.seq + 1:  # the journal has only the message
+        return last
     used_rows = set(rows.values())
     calls, parts = dict[str, int](), dict[bytes, int]()
+    rows_left = 0
     events = ChatEvent.objects.filter(
         session=session.pk,
         seq__range=(exchange.seq, exchange.end_seq - 1),
-        event_type__in=(ASSISTANT_TEXT, TOOL_CALL_STARTED),
+        event_type__in=MESSAGES,
     )
     for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
+        rows_left += event["event_type"] != ASSISTANT_TEXT
         payload = read_payload(event["event_type"], event["payload"])
         if isinstance(payload, ToolCallStarted):
             calls.setdefault(payload.call_id, event["seq"])
         elif isinstance(payload, AssistantText) and event["seq"] not in used_rows:
             for part in _PARAGRAPHS.split(payload.text):
                 parts.setdefault(_digest_of(part), event["seq"])
-    turns = Turn.objects.filter(session=session.pk, number__range=(min(missing), max(missing)))
-    for row in walk_rows(turns.filter(role=ASSISTANT), *COLUMNS, key="number"):
-        if row["number"] not in missing:
-            continue
-        payloads = synthesise_events(StoredTurn(**row))
-        call_rows = [
-            calls.get(call.call_id, 0) for call in payloads if isinstance(call, ToolCallStarted)
-        ]
-        part_rows = [
-            parts.get(_digest_of(part), 0) for part in _PARAGRAPHS.split(row["content"].strip())
-        ]
-        # An answer with a row of a call counts as shown, even if its text has no row: synthesised
-        # rows would show its calls twice.
-        if row_seq := max(call_rows, default=0) or (all(part_rows) and part_rows[-1]):
-            rows[row["number"]] = row_seq
-
-
-def _last_with_rows(session: Session, exchange: _Exchange) -> int:
-    """Return the last turn with rows in an exchange, if rows of the rest of its answer are missing.
-
-    The turn is found by counting the rows that are not answer texts."""
-    rows_left = ChatEvent.objects.filter(
-        session=session.pk,
-        seq__range=(exchange.seq, exchange.end_seq - 1),
-        event_type__in=(USER_MESSAGE, TOOL_CALL_STARTED, TOOL_CALL_COMPLETED),
-    ).count()
     turns = Turn.objects.filter(session=session.pk, number__range=(exchange.first, exchange.last))
     for row in walk_rows(turns, *COLUMNS, key="number"):
-        if rows_left <= 0:
-            return int(row["number"]) - 1
-        payloads = synthesise_events(StoredTurn(**row))
-        uncounted = AssistantText | ContentIndicator | Info
-        rows_left -= sum(not isinstance(payload, uncounted) for payload in payloads)
-    return exchange.last
+        number, payloads = row["number"], synthesise_events(StoredTurn(**row))
+        if rows.get(number) == 0:
+            seqs = [calls.get(p.call_id, 0) for p in payloads if isinstance(p, ToolCallStarted)]
+            texts = [parts.get(_digest_of(t), 0) for t in _PARAGRAPHS.split(row["content"].strip())]
+            # An answer with a row of a call counts as shown, even if its text has no row:
+            # synthesised rows would show its calls twice.
+            rows[number] = max(seqs, default=0) or (texts[-1] if all(texts) else 0)
+        if rows_left > 0 or rows.get(number):
+            last = number
+        rows_left -= sum(
+            not isinstance(p, AssistantText | ContentIndicator | Info) for p in payloads
+        )
+    return last
 
 
 def _digest_of(text: str) -> bytes:
@@ -379,23 +359,24 @@ def _turns_without_rows(
     named = ChatEvent.objects.filter(session=OuterRef("session"), turn_number=OuterRef("number"))
     hole_range = (holes[0].first, holes[-1].last)
     turns = Turn.objects.filter(~Exists(named), session=session.pk, number__range=hole_range)
-    index = first = last = previous = 0
-    written = session.created_at
     # Walk the turns once for all holes: a journal may lack the answers to thousands of messages.
-    for row in walk_rows(turns, "number", "role", "metadata", "created_at", key="number"):
-        number = row["number"]
-        if first and (number != previous + 1 or number > holes[index].last):
-            yield holes[index], first, last, written
-            first = 0
-        while holes[index].last < number:
-            index += 1
-        if number < holes[index].first or _gap_around(stored_gaps, number, number) is not None:
-            continue
-        previous = number
-        turn = NewTurn(role=row["role"], content="", metadata=row["metadata"])
-        if turn.role != SYSTEM or read_metadata(turn).get("user_facing") is True:
-            if not first:
-                first, written = number, row["created_at"]
-            last = number
-    if first:
-        yield holes[index], first, last, written
+    rows = walk_rows(turns, "number", "role", "metadata", "created_at", key="number")
+
+    def run_of(item: tuple[int, dict[str, Any]]) -> tuple[_Hole | None, int]:
+        # The second value is the same for turns that follow each other without a break.
+        index, number = item[0], item[1]["number"]
+        hole = holes[bisect_right(holes, number, key=lambda hole: hole.first) - 1]
+        is_known = _gap_around(stored_gaps, number, number) is not None
+        return None if number > hole.last or is_known else hole, number - index
+
+    for (hole, _), run in groupby(enumerate(rows), key=run_of):
+        first = last = None
+        for row in (row for _, row in run if hole is not None and _is_seen(row)):
+            first, last = first or row, row
+        if hole is not None and first is not None and last is not None:
+            yield hole, first["number"], last["number"], first["created_at"]
+
+
+def _is_seen(row: dict[str, Any]) -> bool:
+    turn = NewTurn(role=row["role"], content="", metadata=row["metadata"])
+    return turn.role != SYSTEM or read_metadata(turn).get("user_facing") is True
