@@ -32,7 +32,7 @@ from conversations.domain.windows import COMPACTION_REASONS
 from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
 
 from .fields import NAMESPACE, UnusableLine, is_uuid
-from .import_rows import LineNumbering
+from .import_rows import AnyChain
 from .lines import objects
 
 # A session that gets a new uuid is a copy, so its attachments and compactions get new uuids too.
@@ -63,7 +63,7 @@ def rename_references(text: str, session: Session) -> str:
 _ITEM = re.compile(r"([a-eg-z])(\d{1,15})(.*)")  # Not "f": a file's id has no turn number.
 
 
-def renumber_edit(payload: str, turns: LineNumbering) -> str:
+def renumber_edit(payload: str, turns: AnyChain) -> str:
     """Replace the turn numbers in an event's payload by those in the archive.
 
     Only edits of the session state have turn numbers: in the item's id, for the item's turn, and
@@ -93,19 +93,19 @@ TYPES = {IMAGE: IMAGE_TYPES, DOCUMENT: (PDF_TYPE,), TEXT: (TEXT_TYPE,)}
 
 
 def store_rewind(
-    session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
+    session: Session, columns: dict[str, Any], *, turns: AnyChain, events: AnyChain
 ) -> bool:
     """Store a rewind. Return False if it is stored already.
 
     The session state is out of date until it is rebuilt. Raise UnusableLine if the rewind refers
     to rows that the session does not have."""
     actor = _find_user(columns.pop("actor"))
-    for unit, numbering, end in (
+    for unit, chain, end in (
         ("turn", turns, session.turn_count),
         ("seq", events, session.last_seq),
     ):
         for name in (f"from_{unit}", f"to_{unit}"):
-            columns[name] = _place(columns[name], numbering)
+            columns[name] = _place(columns[name], chain)
         if columns[f"from_{unit}"] < 1 or columns[f"to_{unit}"] > end:
             if unit == "turn":
                 raise UnusableLine("it rewinds turns that do not exist")
@@ -127,7 +127,7 @@ def store_rewind(
 
 
 def store_skill(
-    session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
+    session: Session, columns: dict[str, Any], *, turns: AnyChain, events: AnyChain
 ) -> bool:
     """Store a loaded skill. Return False if it is stored already.
 
@@ -146,7 +146,7 @@ def store_skill(
 
 
 def store_compaction(
-    session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
+    session: Session, columns: dict[str, Any], *, turns: AnyChain, events: AnyChain
 ) -> bool:
     """Store a compaction. Return False if nothing changed.
 
@@ -254,8 +254,8 @@ def _find_user(username: str) -> User | None:
     return User.objects.filter(username=username).first() if username else None
 
 
-def _place(original: int, numbering: LineNumbering) -> int:
-    number = numbering.find(original)
+def _place(original: int, chain: AnyChain) -> int:
+    number = chain.find(original)
     if number is None:
         raise UnusableLine("it refers to rows that were renumbered or left out")
     return number

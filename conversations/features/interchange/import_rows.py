@@ -3,16 +3,19 @@
 Rows are compared by their digests in the hash chains: if two rows have the same digest after the
 same previous digest, all fields that the digest covers are equal. Comparing and hashing happen
 before any lock is taken.
+
+A session has two chains, its turns and its events. All that an import knows about one of them is an
+:class:`ImportedChain`: the numbers of its lines, the rows that wait, and where it differs.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Model
 
 from conversations.archive.append import (
     INSERT_EVENT,
@@ -70,82 +73,6 @@ class ImportedRowProblem:
     is_conflict: bool
 
 
-@dataclass(slots=True)
-class SessionDifference:
-    """The rows from which an archived session and the file differ in content.
-
-    ``first`` has the numbers of the first "turn" and "event" that differ. No new rows may be added
-    after a difference: turns would answer messages that are not in the session, and events would
-    show texts that the turns in the archive do not have. ``added`` has the numbers of the first
-    rows that this file added. Later rows are this file's own, so they are not compared for
-    differences."""
-
-    first: dict[str, int] = field(default_factory=dict)
-    added: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def turn(self) -> int | None:
-        return self.first.get("turn")
-
-    @property
-    def reason(self) -> str:
-        if self.turn is None:
-            number = self.first["event"]
-            return say("the archived session differs from event %(number)s on", number=number)
-        return say("the archived session differs from turn %(number)s on", number=self.turn)
-
-
-def store_rows(
-    session: Session,
-    *,
-    turns: Sequence[ImportedRow[NewTurn]],
-    events: Sequence[ImportedRow[EventLine]],
-    difference: SessionDifference,
-    moves_activity: bool,
-) -> tuple[dict[str, int], list[ImportedRowProblem]]:
-    """Append the rows after the session's end and compare all others with the archive.
-
-    New rows are appended in one transaction. ``difference`` holds the differences found in earlier
-    rows of the file and is updated. If ``moves_activity``, the session's last activity is moved to
-    the time of its newest row. Return the counts of rows by the names of ``ImportCounts``, and the
-    rows that were not stored. Raise Conflict if other writers append to the session on each of
-    MAX_ATTEMPTS attempts."""
-    for _ in range(MAX_ATTEMPTS):
-        before = Session.objects.get(pk=session.pk)
-        problems: list[ImportedRowProblem] = []
-        new_turns, unchanged_turns = _compare(
-            Turn.objects.filter(session=session.pk),
-            ("turn", "number", before.next_turn, before.turn_digest),
-            turns,
-            link_turn,
-            first_digest(session.uuid, chain="turns"),
-            difference,
-            problems,
-        )
-        new_events, unchanged_events = _compare(
-            ChatEvent.objects.filter(session=session.pk),
-            ("event", "seq", before.next_seq, before.event_digest),
-            events,
-            link_event,
-            first_digest(session.uuid, chain="events"),
-            difference,
-            problems,
-        )
-        counts = {
-            "turns_added": len(new_turns),
-            "turns_unchanged": unchanged_turns,
-            "events_added": len(new_events),
-            "events_unchanged": unchanged_events,
-        }
-        is_done = not new_turns and not new_events
-        if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
-            for kind, new_rows in (("turn", new_turns), ("event", new_events)):
-                if new_rows:
-                    difference.added.setdefault(kind, new_rows[0][0])
-            return counts, problems
-    raise Conflict("The session is in use. Import it again later.")
-
-
 def link_turn(previous: str, number: int, turn: NewTurn) -> str:
     assert turn.created_at is not None
     return turn_digest(previous, turn, number=number, created_at=turn.created_at)
@@ -163,60 +90,277 @@ def link_event(previous: str, seq: int, event: EventLine) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainKind[T]:
+    """One of the two hash chains of a session.
+
+    ``name`` is the name of a row, ``key`` the column of its number, ``next_key`` the session's
+    column of the next number, and ``link`` computes a row's digest. ``said`` are the columns with
+    the content of a row, without its name, time and metadata. The others are messages."""
+
+    name: str
+    model: type[Model]
+    key: str
+    next_key: str
+    link: Callable[[str, int, T], str]
+    said: tuple[str, ...]
+    difference: str
+    conflict: str
+    absence: str
+    renumbering: str
+
+
+TURNS = ChainKind(
+    name="turn",
+    model=Turn,
+    key="number",
+    next_key="next_turn",
+    link=link_turn,
+    said=WORDS,
+    difference=say("the archived session differs from turn %(number)s on"),
+    conflict=say("turn %(number)s is archived with different content"),
+    absence=say("turn %(number)s is missing from the archive"),
+    renumbering=say(
+        "its turns are not numbered without gaps: from here on they get the next "
+        "numbers, in the order of the file (%(given)s becomes %(number)s)"
+    ),
+)
+EVENTS = ChainKind(
+    name="event",
+    model=ChatEvent,
+    key="seq",
+    next_key="next_seq",
+    link=link_event,
+    said=("event_type", "payload"),
+    difference=say("the archived session differs from event %(number)s on"),
+    conflict=say("event %(number)s is archived with different content"),
+    absence=say("event %(number)s is missing from the archive"),
+    renumbering=say(
+        "its events are not numbered without gaps: from here on they get the next "
+        "numbers, in the order of the file (%(given)s becomes %(number)s)"
+    ),
+)
+
+
+@dataclass(slots=True)
+class NumberedLines:
+    """A range of lines that were renumbered in order.
+
+    The lines have the numbers ``first`` to ``last`` in the file, and ``number`` and the following
+    numbers in the archive."""
+
+    first: int
+    last: int
+    number: int
+
+    @property
+    def end(self) -> int:
+        return self.number + self.last - self.first
+
+
+def remembered_runs(metadata: str, kind: ChainKind[Any]) -> tuple[NumberedLines, ...]:
+    """Read the ranges that earlier imports renumbered from a session's metadata."""
+    try:
+        value = load_json(metadata, default={})
+        runs = value.get(f"renumbered_{kind.name}s", ())
+        return tuple(NumberedLines(*map(int, run)) for run in runs)
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        return ()
+
+
+class ImportedChain[T]:
+    """The turns or the events that a file has for one session, with their numbers in the archive.
+
+    A line keeps its number if a row of the session has that number or it is the next one.
+    Otherwise the line gets the next number, and so does every later line whose number is taken.
+    A line without a usable number follows the line before it. For example, the lines 1, 2, 5, 6
+    and 9 get the numbers 1 to 5. The renumbered ranges (``runs``: 5 to 6 from 3 on, and 9 at 5) are
+    stored with the session, so importing the same file again finds the same rows. Memory grows with
+    the number of gaps, not of lines. ``end`` is the last number that the session has so far.
+
+    ``pending`` are the rows that are not stored yet. ``first_added`` is the number of the first row
+    that this file added: later rows are the file's own. ``first_difference`` is the number of the
+    first archived row whose content differs from the file."""
+
+    def __init__(self, kind: ChainKind[T], session: Session, *, file_metadata: str) -> None:
+        self.kind = kind
+        self.end = getattr(session, kind.next_key) - 1
+        self.pending: list[ImportedRow[T]] = []
+        self.first_added: int | None = None
+        self.first_difference: int | None = None
+        self.is_renumbered = False
+        self.has_begun = False
+        # The numbers in an export already include the ranges in the session's metadata in the file.
+        included = {(run.first, run.number) for run in remembered_runs(file_metadata, kind)}
+        runs = remembered_runs(session.metadata, kind)
+        own_runs = (run for run in runs if (run.first, run.number) not in included)
+        self.runs = sorted(own_runs, key=lambda run: run.first)
+        self._cursor = 1
+        self._occupied = sorted((run.number, run.end) for run in self.runs)
+        self._is_full = len(self.runs) >= MAX_RUNS
+        self._latest: NumberedLines | None = None
+
+    def assign(self, original: Any) -> int:
+        """Return the number of the next line, which has the number ``original`` in the file."""
+        file_number = original if type(original) is int else None
+        earlier_number = None if file_number is None else self._lookup(file_number)
+        if earlier_number is not None:
+            number = earlier_number
+        elif file_number is None or self._is_full:
+            number = self._cursor
+        elif 1 <= file_number <= self.end + 1 and not self._is_taken(file_number):
+            number = file_number
+        else:
+            number = self.end + 1
+            self._occupy(number)
+            run = self._latest
+            if run and file_number == run.last + 1 and number == run.end + 1:
+                run.last = file_number
+            else:
+                self._latest = NumberedLines(file_number, file_number, number)
+                insort(self.runs, self._latest, key=lambda run: run.first)
+        if file_number is None:
+            self._occupy(number)
+        self.has_begun = True
+        self.is_renumbered = self.is_renumbered or file_number != number
+        self._cursor = number + 1
+        self.end = max(self.end, number)
+        return number
+
+    def find(self, original: int) -> int | None:
+        """Return the number of the row that has the number ``original`` in the file.
+
+        Return None if no row has it. If no line was renumbered, return ``original``."""
+        if not self.is_renumbered and not self.runs:
+            return original
+        earlier_number = self._lookup(original)
+        if earlier_number is not None:
+            return earlier_number
+        return original if 1 <= original <= self.end and not self._is_taken(original) else None
+
+    def _lookup(self, original: int) -> int | None:
+        index = bisect_right(self.runs, original, key=lambda run: run.first) - 1
+        if index < 0 or original > self.runs[index].last:
+            return None
+        return self.runs[index].number + original - self.runs[index].first
+
+    def _is_taken(self, number: int) -> bool:
+        index = bisect_right(self._occupied, (number, number)) - 1
+        around = self._occupied[max(0, index) : index + 2]
+        return any(low <= number <= high for low, high in around)
+
+    def _occupy(self, number: int) -> None:
+        if self._occupied and self._occupied[-1][1] + 1 == number:
+            self._occupied[-1] = (self._occupied[-1][0], number)
+        else:
+            insort(self._occupied, (number, number))
+
+    def save_runs(self, session: Session) -> None:
+        """Store all renumbered ranges in the session's metadata.
+
+        A range is stored as its first and last number in the file and its first number in the
+        archive."""
+        name = f"renumbered_{self.kind.name}s"
+        stored_runs = remembered_runs(session.metadata, self.kind)
+        runs_by_start = {(run.first, run.number): run for run in (*stored_runs, *self.runs)}
+        kept_runs = sorted(runs_by_start.values(), key=lambda run: run.number)[:MAX_RUNS]
+        if kept_runs == list(stored_runs):
+            return
+        runs = [[run.first, run.last, run.number] for run in kept_runs]
+        text = session.metadata
+        with suppress(ValueError):  # add_metadata() keeps metadata that is not JSON
+            metadata = load_json(text, default={})
+            if isinstance(metadata, dict) and metadata.pop(name, None) is not None:
+                text = dump_json(metadata)
+        session.metadata = add_metadata(text, {name: runs})
+        Session.objects.filter(pk=session.pk).update(metadata=session.metadata)
+
+
+type AnyChain = ImportedChain[Any]
+
+
+def difference_in(*chains: AnyChain) -> str:
+    """Return the reason why no new rows may be added, or an empty text if no chain differs.
+
+    After a difference, turns would answer messages that are not in the session, and events would
+    show texts that the turns in the archive do not have."""
+    differing = (chain for chain in chains if chain.first_difference is not None)
+    chain = next(differing, None)
+    return "" if chain is None else say(chain.kind.difference, number=chain.first_difference)
+
+
+def store_rows(
+    session: Session,
+    *,
+    turns: ImportedChain[NewTurn],
+    events: ImportedChain[EventLine],
+    moves_activity: bool,
+) -> tuple[dict[str, int], list[ImportedRowProblem]]:
+    """Append pending rows after the session's end and compare all others with the archive.
+
+    New rows are appended in one transaction. If ``moves_activity``, the session's last activity is
+    moved to the time of its newest row. Return the counts of rows by the names of ``ImportCounts``,
+    and the rows that were not stored. Raise Conflict if other writers append to the session on each
+    of MAX_ATTEMPTS attempts."""
+    for _ in range(MAX_ATTEMPTS):
+        before = Session.objects.get(pk=session.pk)
+        problems: list[ImportedRowProblem] = []
+        new_turns, unchanged_turns = _compare(before, turns, (turns,), problems)
+        new_events, unchanged_events = _compare(before, events, (turns, events), problems)
+        is_done = not new_turns and not new_events
+        if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
+            if new_turns:
+                turns.first_added = turns.first_added or new_turns[0][0]
+            if new_events:
+                events.first_added = events.first_added or new_events[0][0]
+            counts = {
+                "turns_added": len(new_turns),
+                "turns_unchanged": unchanged_turns,
+                "events_added": len(new_events),
+                "events_unchanged": unchanged_events,
+            }
+            return counts, problems
+    raise Conflict("The session is in use. Import it again later.")
+
+
 def _compare[T](
-    stored_rows: QuerySet[Any],
-    chain: tuple[str, str, int, str],
-    rows: Sequence[ImportedRow[T]],
-    link: Callable[[str, int, T], str],
-    first: str,
-    difference: SessionDifference,
+    session: Session,
+    chain: ImportedChain[T],
+    closing: Sequence[AnyChain],
     problems: list[ImportedRowProblem],
 ) -> tuple[list[tuple[int, T, str]], int]:
     """Return the new rows with their numbers and digests, and the count of unchanged rows.
 
-    ``chain`` is the name of a row, the column of its number, the next number and the last digest.
-    ``first`` is the digest before the first row."""
-    kind, key, following, last = chain
-    numbers = {number - back for _, number, _ in rows if number < following for back in (0, 1)}
-    links = dict(
-        stored_rows.filter(**{f"{key}__in": numbers}).order_by(key).values_list(key, "digest")
-    )
-    links |= {0: first, following - 1: last}
+    No row is new after a difference in one of the ``closing`` chains."""
+    kind, following = chain.kind, getattr(session, chain.kind.next_key)
+    stored_rows = kind.model._default_manager.filter(session=session.pk)
+    known = {number for _, number, _ in chain.pending if number < following}
+    read = stored_rows.filter(**{f"{kind.key}__in": known | {number - 1 for number in known}})
+    links: dict[int, str] = dict(read.order_by(kind.key).values_list(kind.key, "digest"))
+    links[0] = first_digest(session.uuid, chain=f"{kind.name}s")
+    links[following - 1] = getattr(session, f"{kind.name}_digest")
     new_rows: list[tuple[int, T, str]] = []
     unchanged = 0
-    for line, number, row in rows:
-        digest, stored_digest = link(links.get(number - 1, ""), number, row), links.get(number)
+    for line, number, row in chain.pending:
+        digest = kind.link(links.get(number - 1, ""), number, row)
+        stored_digest = links.get(number)
         if stored_digest == digest:
             unchanged += 1
-        elif number >= following and (difference.turn or kind in difference.first):
-            problems.append(ImportedRowProblem(line, difference.reason, is_conflict=False))
+        elif number >= following and (reason := difference_in(*closing)):
+            problems.append(ImportedRowProblem(line, reason, is_conflict=False))
         elif number == following + len(new_rows):
             links[number] = digest
             new_rows.append((number, row, digest))
         else:
-            reason = _conflict(kind, number, is_there=bool(stored_digest))
+            reason = say(kind.conflict if stored_digest else kind.absence, number=number)
             problems.append(ImportedRowProblem(line, reason, is_conflict=True))
-            is_archived = number < difference.added.get(kind, following)
-            if is_archived and kind not in difference.first:
+            is_archived = number < (chain.first_added or following)
+            if is_archived and chain.first_difference is None:
                 # A row that differs only in metadata or time is still the same conversation.
-                archived = stored_rows.filter(**{key: number}).values_list(*_SAID[kind]).first()
-                if archived != tuple(getattr(row, name) for name in _SAID[kind]):
-                    difference.first[kind] = number
+                archived = stored_rows.filter(**{kind.key: number}).values_list(*kind.said).first()
+                if archived != tuple(getattr(row, name) for name in kind.said):
+                    chain.first_difference = number
     return new_rows, unchanged
-
-
-# The columns with the content of a row, without its name, time and metadata.
-_SAID = {"turn": WORDS, "event": ("event_type", "payload")}
-
-
-def _conflict(kind: str, number: int, *, is_there: bool) -> str:
-    if kind == "turn":
-        if is_there:
-            return say("turn %(number)s is archived with different content", number=number)
-        return say("turn %(number)s is missing from the archive", number=number)
-    if is_there:
-        return say("event %(number)s is archived with different content", number=number)
-    return say("event %(number)s is missing from the archive", number=number)
 
 
 def _event_values(session: Session, seq: int, event: EventLine, link: str) -> tuple[Any, ...]:
@@ -298,145 +442,3 @@ def _append(
             advance.state_turn = LEFT_BEHIND
         session_rows.update(state=advance.state, state_turn=advance.state_turn)
     return True
-
-
-# Mapping the numbers in an interchange file to the numbers in the archive.
-
-
-@dataclass(slots=True)
-class NumberedLines:
-    """A range of lines that were renumbered in order.
-
-    The lines have the numbers ``first`` to ``last`` in the file, and ``number`` and the following
-    numbers in the archive."""
-
-    first: int
-    last: int
-    number: int
-
-    @property
-    def end(self) -> int:
-        return self.number + self.last - self.first
-
-
-class LineNumbering:
-    """The numbers in the archive of one chain's lines, without gaps.
-
-    A line keeps its number if a row of the session has that number or it is the next one.
-    Otherwise the line gets the next number, and so does every later line whose number is taken.
-    A line without a usable number follows the line before it. Renumbered ranges are stored with
-    the session (``earlier_runs``), so importing the same file again finds the same rows. Memory
-    grows with the number of gaps, not of lines.
-
-    ``end`` is the last number that the session has so far.
-    """
-
-    def __init__(self, *, end: int, earlier_runs: Iterable[NumberedLines] = ()) -> None:
-        self.end = end
-        self.is_renumbered = False
-        self.has_begun = False
-        self._cursor = 1
-        self._runs = sorted(earlier_runs, key=lambda run: run.first)
-        self._occupied = sorted((run.number, run.end) for run in self._runs)
-        self._is_full = len(self._runs) >= MAX_RUNS
-        self._latest: NumberedLines | None = None
-
-    def assign(self, original: Any) -> int:
-        """Return the number of the next line, which has the number ``original`` in the file."""
-        file_number = original if type(original) is int else None
-        earlier_number = None if file_number is None else self._lookup(file_number)
-        if earlier_number is not None:
-            number = earlier_number
-        elif file_number is None or self._is_full:
-            number = self._cursor
-        elif 1 <= file_number <= self.end + 1 and not self._is_taken(file_number):
-            number = file_number
-        else:
-            number = self.end + 1
-            self._occupy(number, number)
-            run = self._latest
-            if run and file_number == run.last + 1 and number == run.end + 1:
-                run.last = file_number
-            else:
-                self._latest = NumberedLines(file_number, file_number, number)
-                insort(self._runs, self._latest, key=lambda run: run.first)
-        if file_number is None:
-            self._occupy(number, number)
-        self.has_begun = True
-        self.is_renumbered = self.is_renumbered or file_number != number
-        self._cursor = number + 1
-        self.end = max(self.end, number)
-        return number
-
-    def find(self, original: int) -> int | None:
-        """Return the number of the row that has the number ``original`` in the file.
-
-        Return None if no row has it. If no line was renumbered, return ``original``."""
-        if not self.is_renumbered and not self._runs:
-            return original
-        earlier_number = self._lookup(original)
-        if earlier_number is not None:
-            return earlier_number
-        return original if 1 <= original <= self.end and not self._is_taken(original) else None
-
-    def runs(self) -> list[NumberedLines]:
-        """Return the renumbered ranges to store with the session."""
-        return self._runs
-
-    def _lookup(self, original: int) -> int | None:
-        index = bisect_right(self._runs, original, key=lambda run: run.first) - 1
-        if index < 0 or original > self._runs[index].last:
-            return None
-        return self._runs[index].number + original - self._runs[index].first
-
-    def _is_taken(self, number: int) -> bool:
-        index = bisect_right(self._occupied, (number, number)) - 1
-        around = self._occupied[max(0, index) : index + 2]
-        return any(low <= number <= high for low, high in around)
-
-    def _occupy(self, low: int, high: int) -> None:
-        if self._occupied and self._occupied[-1][1] + 1 == low:
-            self._occupied[-1] = (self._occupied[-1][0], high)
-        else:
-            insort(self._occupied, (low, high))
-
-
-def open_numbering(session: Session, file_metadata: str, name: str, *, end: int) -> LineNumbering:
-    """Return the numbering of a chain, with the ranges that earlier imports renumbered.
-
-    ``file_metadata`` is the session's metadata in the file. Ranges in it are ignored, because the
-    numbers in an export already include them."""
-    file_runs = {(run.first, run.number) for run in remembered_runs(file_metadata, name)}
-    runs = remembered_runs(session.metadata, name)
-    return LineNumbering(
-        end=end, earlier_runs=[run for run in runs if (run.first, run.number) not in file_runs]
-    )
-
-
-def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
-    """Read the ranges that earlier imports renumbered from a session's metadata."""
-    try:
-        value = load_json(metadata, default={})
-        return tuple(NumberedLines(*map(int, run)) for run in value.get(name, ()))
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        return ()
-
-
-def remember_runs(session: Session, name: str, numbering: LineNumbering) -> None:
-    """Store all renumbered ranges in the session's metadata.
-
-    A range is stored as its first and last number in the file and its first number in the
-    archive."""
-    stored_runs = remembered_runs(session.metadata, name)
-    runs_by_start = {(run.first, run.number): run for run in (*stored_runs, *numbering.runs())}
-    all_runs = sorted(runs_by_start.values(), key=lambda run: run.number)[:MAX_RUNS]
-    if all_runs == list(stored_runs):
-        return
-    runs = [[run.first, run.last, run.number] for run in all_runs]
-    text = session.metadata
-    with suppress(ValueError):  # add_metadata() keeps metadata that is not JSON
-        metadata = load_json(text, default={})
-        if isinstance(metadata, dict) and metadata.pop(name, None) is not None:
-            text = dump_json(metadata)
-    session.metadata = add_metadata(text, {name: runs})
-    Session.objects.filter(pk=session.pk).update(metadata=session.metadata)

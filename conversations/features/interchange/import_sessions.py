@@ -28,7 +28,6 @@ from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.session_state import STATE_EDIT
 from conversations.domain.session_state.facts import renumber_strike
 from conversations.domain.text import dump_json, load_json, one_line
-from conversations.domain.turns import NewTurn
 from conversations.models import (
     Compaction,
     JournalGap,
@@ -40,7 +39,6 @@ from conversations.models import (
 
 from .fields import (
     NAMESPACE,
-    EventLine,
     SessionLine,
     UnusableLine,
     add_metadata,
@@ -63,12 +61,12 @@ from .import_markers import (
     store_skill,
 )
 from .import_rows import (
-    ImportedRow,
+    EVENTS,
+    TURNS,
+    AnyChain,
+    ImportedChain,
     ImportedRowSource,
-    LineNumbering,
-    SessionDifference,
-    open_numbering,
-    remember_runs,
+    difference_in,
     store_rows,
 )
 from .import_targets import ImportTarget
@@ -76,9 +74,6 @@ from .lines import WORDS, ImportHistory, Object, Words
 
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000
-
-# Keys in a session's metadata.
-RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
 
 # The key in a turn's metadata for the node of another program's tree that the turn was made from.
 SOURCE_ID = "source_id"
@@ -149,19 +144,11 @@ class _SessionInProgress:
         self.is_new = is_new
         self.is_busy = not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists()
         self.has_grown = False
-        self.difference = SessionDifference()
         file_metadata = header.columns["metadata"]
-        self.turns = open_numbering(
-            session, file_metadata, RENUMBERED_TURNS, end=session.turn_count
-        )
-        self.events = open_numbering(
-            session, file_metadata, RENUMBERED_EVENTS, end=session.last_seq
-        )
-        self.pending_turns: list[ImportedRow[NewTurn]] = []
-        self.pending_events: list[ImportedRow[EventLine]] = []
+        self.turns = ImportedChain(TURNS, session, file_metadata=file_metadata)
+        self.events = ImportedChain(EVENTS, session, file_metadata=file_metadata)
         self.pending_chars = 0
         self.markers: dict[str, list[tuple[ImportedRowSource, Object]]] = {k: [] for k in MARKERS}
-        self.warned: set[str] = set()
 
 
 def import_file(
@@ -342,9 +329,9 @@ class SessionImporter(ImportHistory):
         if kind not in ("turn", "event", "attachment", *MARKERS):
             raise UnusableLine("unknown type %(type)s", type=_shown(kind))
         if self._is_adrift and opened is not None:
-            chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
-            name, numbering = chains.get(kind, ("", None))
-            if numbering is not None and numbering.has_begun and value.get(name) in (0, 1):
+            chains: dict[Any, AnyChain] = {"turn": opened.turns, "event": opened.events}
+            chain = chains.get(kind)
+            if chain is not None and chain.has_begun and value.get(chain.kind.key) in (0, 1):
                 self._finish()  # a second first row must belong to a session whose line was lost
                 opened = None
         if opened is None:
@@ -372,10 +359,10 @@ class SessionImporter(ImportHistory):
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise UnusableLine("its turn does not exist")
         # Compare pending turns first if any of them may differ from a turn in the archive.
-        if any(number <= opened.session.turn_count for _, number, _ in opened.pending_turns):
+        if any(number <= opened.session.turn_count for _, number, _ in opened.turns.pending):
             self._store(opened)
-        if opened.difference.turn is not None and turn >= opened.difference.turn:
-            raise UnusableLine(opened.difference.reason)
+        if (first := opened.turns.first_difference) is not None and turn >= first:
+            raise UnusableLine(difference_in(opened.turns))
         self._counts.attachments_added += store_attachment(
             opened.session, columns, turn=turn, is_trusted=not self._target.is_confined
         )
@@ -385,7 +372,7 @@ class SessionImporter(ImportHistory):
     ) -> None:
         file_number, turn, odd = read_turn(value)
         self._report_repairs(line, odd)
-        number = self._place(opened, opened.turns, "turn", file_number, line)
+        number = self._assign_number(opened.turns, file_number, line)
         metadata = turn.metadata
         if "number" in value and file_number != number:
             metadata = add_metadata(metadata, {"original_number": file_number})
@@ -394,7 +381,7 @@ class SessionImporter(ImportHistory):
         turn = replace(turn, content=content, metadata=metadata, created_at=created_at)
         if opened.is_copy and turn.blocks:
             turn = replace(turn, blocks=rename_references(turn.blocks, opened.session))
-        opened.pending_turns.append((line, number, turn))
+        opened.turns.pending.append((line, number, turn))
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
 
@@ -410,66 +397,50 @@ class SessionImporter(ImportHistory):
         if opened.is_copy:
             event.payload = rename_references(event.payload, opened.session)
         self._report_repairs(line, odd)
-        seq = self._place(opened, opened.events, "event", file_number, line)
+        seq = self._assign_number(opened.events, file_number, line)
         event.created_at = event.created_at or opened.session.created_at
-        opened.pending_events.append((line, seq, event))
+        opened.events.pending.append((line, seq, event))
         self._count_pending(opened, 3 * len(event.payload))
 
-    def _place(
-        self,
-        opened: _SessionInProgress,
-        numbering: LineNumbering,
-        kind: str,
-        original: Any,
-        line: ImportedRowSource,
-    ) -> int:
-        number = numbering.assign(original)
-        if numbering.is_renumbered and kind not in opened.warned:
-            opened.warned.add(kind)
-            values = {"given": _shown(original), "number": number}
-            if kind == "turn":
-                message = say(
-                    "its turns are not numbered without gaps: from here on they get the next "
-                    "numbers, in the order of the file (%(given)s becomes %(number)s)",
-                    **values,
-                )
-            else:
-                message = say(
-                    "its events are not numbered without gaps: from here on they get the next "
-                    "numbers, in the order of the file (%(given)s becomes %(number)s)",
-                    **values,
-                )
+    def _assign_number(self, chain: AnyChain, original: Any, line: ImportedRowSource) -> int:
+        was_renumbered = chain.is_renumbered
+        number = chain.assign(original)
+        if chain.is_renumbered and not was_renumbered:
+            message = say(chain.kind.renumbering, given=_shown(original), number=number)
             self.warn(line, message)
         return number
 
     def _count_pending(self, opened: _SessionInProgress, chars: int) -> None:
         opened.pending_chars += chars
-        rows = len(opened.pending_turns) + len(opened.pending_events)
+        rows = len(opened.turns.pending) + len(opened.events.pending)
         if rows >= BATCH_ROWS or opened.pending_chars >= BATCH_CHARS:
             self._store(opened)
 
     def _store(self, opened: _SessionInProgress) -> None:
-        turns, events = opened.pending_turns, opened.pending_events
-        opened.pending_turns, opened.pending_events, opened.pending_chars = [], [], 0
-        if not turns and not events:
+        chains = (opened.turns, opened.events)
+        lines = sorted(line for chain in chains for line, _, _ in chain.pending)
+        if not lines:
             return
         is_as_exported = opened.is_new and opened.header.columns["last_active_at"] is not None
+        is_renumbered = any(chain.is_renumbered for chain in chains)
         try:
-            is_renumbered = opened.turns.is_renumbered or opened.events.is_renumbered
             with transaction.atomic() if is_renumbered else nullcontext():
                 stored, problems = store_rows(
                     opened.session,
-                    turns=turns,
-                    events=events,
-                    difference=opened.difference,
+                    turns=opened.turns,
+                    events=opened.events,
                     moves_activity=not is_as_exported,
                 )
-                remember_runs(opened.session, RENUMBERED_TURNS, opened.turns)
-                remember_runs(opened.session, RENUMBERED_EVENTS, opened.events)
+                for chain in chains:
+                    chain.save_runs(opened.session)
         except Conflict as error:
-            for line in sorted(line for line, _, _ in (*turns, *events)):
+            for line in lines:
                 self._report_skip(line, error.message)
             return
+        finally:  # rows whose storing failed are not tried again when the import ends
+            opened.pending_chars = 0
+            for chain in chains:
+                chain.pending.clear()
         for problem in sorted(problems):
             if problem.is_conflict:
                 self._counts.conflicts += 1
@@ -530,8 +501,8 @@ class SessionImporter(ImportHistory):
                         is_new = store(
                             opened.session, columns, turns=opened.turns, events=opened.events
                         )
-                        if is_new and opened.difference.turn is not None:
-                            raise UnusableLine(opened.difference.reason)
+                        if is_new and (reason := difference_in(opened.turns)):
+                            raise UnusableLine(reason)
                 except UnusableLine as error:
                     self._report_skip(line, error.message)
                 else:

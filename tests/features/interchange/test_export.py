@@ -50,8 +50,10 @@ from conversations.features.interchange.export import (
     session_markdown,
 )
 from conversations.features.interchange.import_rows import (
+    EVENTS,
+    TURNS,
+    ImportedChain,
     ImportedRowSource,
-    SessionDifference,
     store_rows,
 )
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
@@ -282,21 +284,24 @@ def test_export_and_import_give_the_same_digests(
 ) -> None:
     session = create_session(workspace, owner=user, title=title)
     Session.objects.filter(pk=session.pk).update(metadata=metadata)
+    imported_turns = ImportedChain(TURNS, session, file_metadata="{}")
+    imported_turns.pending = [
+        (ImportedRowSource(0), number, replace(turn, created_at=turn.created_at or _NOW))
+        for number, turn in enumerate(turns, start=1)
+    ]
+    imported_events = ImportedChain(EVENTS, session, file_metadata="{}")
+    imported_events.pending = [
+        (
+            ImportedRowSource(0),
+            seq,
+            ChatEvent(event_type=kind, payload=text, turn_number=turn, created_at=moment),
+        )
+        for seq, (kind, text, turn, moment) in enumerate(events, start=1)
+    ]
     store_rows(
         session,
-        turns=[
-            (ImportedRowSource(0), number, replace(turn, created_at=turn.created_at or _NOW))
-            for number, turn in enumerate(turns, start=1)
-        ],
-        events=[
-            (
-                ImportedRowSource(0),
-                seq,
-                ChatEvent(event_type=kind, payload=text, turn_number=turn, created_at=moment),
-            )
-            for seq, (kind, text, turn, moment) in enumerate(events, start=1)
-        ],
-        difference=SessionDifference(),
+        turns=imported_turns,
+        events=imported_events,
         moves_activity=True,
     )
     before = get_session(session.uuid)
