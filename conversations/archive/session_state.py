@@ -1,9 +1,9 @@
 """The session state: reading it for the window and the panel, editing and rebuilding it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import merge
-from itertools import count
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -79,8 +79,10 @@ from .workspaces import read_username
 # The session state at any moment, computed from the nearest checkpoint and the turns after it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class StateMoment:
+    """A moment of a session: its last turn, its last event and its number of rewinds."""
+
     turn: int
     seq: int
     rewinds: int
@@ -148,13 +150,26 @@ _START = StateCheckpoint(turn=0, seq=0, rewinds=0, state=EMPTY)
 
 def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
     """Return the state as it was at the moment."""
-    markers = read_markers(session_pk, "turn")[: moment.rewinds]
-    gone = hidden_ranges(markers)
-    base = _newest_checkpoint(session_pk, moment, through=moment.turn)
+    markers = read_markers(session_pk, "turn")
+    return _compute_state(session_pk, moment, markers, partial(_newest_checkpoint, session_pk))
+
+
+def _compute_state(
+    session_pk: int,
+    moment: StateMoment,
+    markers: Sequence[Marker],
+    newest: Callable[[StateMoment], StateCheckpoint],
+) -> SessionState:
+    """Return the state at the moment. ``newest`` returns the newest checkpoint up to a moment.
+
+    For example, there are checkpoints at the turns 50 and 100, and the turns 80 to 110 are taken
+    off the path. The items come from the checkpoint at turn 50 and the turns 51 to 79. A person's
+    marks come from the checkpoint at turn 100, because every edit adds a checkpoint."""
+    gone = hidden_ranges(markers[: moment.rewinds])
+    base = newest(moment)
     marked = _load_checkpoint(base)
-    # Find the newest checkpoint before the first turn that has left the path or come back since.
     while (apart := first_difference(hidden_ranges(markers[: base.rewinds]), gone)) <= base.turn:
-        base = _newest_checkpoint(session_pk, moment, through=apart - 1)
+        base = newest(replace(moment, turn=apart - 1))
     state = _load_checkpoint(base)
     for turn in active_turns(session_pk, base.turn, moment.turn, gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
@@ -172,10 +187,10 @@ def _load_checkpoint(checkpoint: StateCheckpoint) -> SessionState:
     return state
 
 
-def _newest_checkpoint(session_pk: int, moment: StateMoment, *, through: int) -> StateCheckpoint:
+def _newest_checkpoint(session_pk: int, moment: StateMoment) -> StateCheckpoint:
     checkpoints = StateCheckpoint.objects.filter(
         session=session_pk,
-        turn__lte=through,
+        turn__lte=moment.turn,
         seq__lte=moment.seq,
         rewinds__lte=moment.rewinds,
         state__startswith=PREFIX,
@@ -226,102 +241,73 @@ def store_rewound_state(session_pk: int, *, as_of: StateMoment | None) -> None:
 
 MAX_UNLOCKED_ATTEMPTS = 4  # After these attempts, the state is computed under the lock
 
-type Key = tuple[int, int, int]  # Turn, event and number of rewinds of a checkpoint
-
 
 @dataclass(slots=True, kw_only=True)
 class RebuiltState:
     """The state and its checkpoints at a moment, rebuilt from the archive.
 
-    ``valid`` holds the states after turns that have not been rewound since. ``before`` holds the
-    state and ``valid`` before a rewind, by the number of earlier rewinds, if a later rewind returns
-    to it.
+    ``turn`` is the last turn that was added. ``left_at`` are the moments right before each of the
+    ``markers``, to which a later rewind may return.
     """
 
     moment: StateMoment
     state: SessionState = field(default_factory=SessionState)
-    checkpoints: dict[Key, str] = field(default_factory=dict)
-    valid: list[tuple[int, SessionState]] = field(default_factory=list)
+    checkpoints: dict[StateMoment, str] = field(default_factory=dict)
     markers: list[Marker] = field(default_factory=list)
-    gone: Ranges = field(default_factory=list)
-    before: dict[int, tuple[SessionState, list[tuple[int, SessionState]]]] = field(
-        default_factory=dict
-    )
+    left_at: list[StateMoment] = field(default_factory=list)
     turn: int = 0
 
     @property
-    def rewinds(self) -> int:
-        return len(self.markers)
+    def now(self) -> StateMoment:
+        return StateMoment(turn=self.turn, seq=self.state.edit_seq, rewinds=len(self.markers))
 
     @property
     def text(self) -> str:
         return dump_state(self.state) if self.turn or self.checkpoints else EMPTY
 
     def add_checkpoint(self) -> None:
-        key = (self.turn, self.state.edit_seq, self.rewinds)
-        self.checkpoints[key] = dump_state(self.state)
-        self.valid.append((self.turn, self.state))
+        self.checkpoints[self.now] = dump_state(self.state)
+
+    def newest_checkpoint(self, moment: StateMoment) -> StateCheckpoint:
+        for at, text in reversed(self.checkpoints.items()):
+            if at.turn <= moment.turn and at.seq <= moment.seq and at.rewinds <= moment.rewinds:
+                return StateCheckpoint(turn=at.turn, seq=at.seq, rewinds=at.rewinds, state=text)
+        return _START
 
     def rewind(self, session_pk: int, marker: Marker) -> None:
+        self.left_at.append(self.now)
         self.markers.append(marker)
-        self.gone = hidden_ranges(self.markers)
-        low, high, back_to = marker
-        if back_to is not None:
-            state, valid = self.before[back_to]
-            self.state = state._replace(edit_seq=max(state.edit_seq, self.state.edit_seq))
-            self.valid = list(valid)
-            return
-        if low > high:
-            return
-        while self.valid and self.valid[-1][0] >= low:
-            self.valid.pop()
-        after, state = self.valid[-1] if self.valid else (0, SessionState())
-        for turn in active_turns(session_pk, after, self.turn, self.gone):
-            state = fold_facts(state, turn.number, read_facts_of(turn))
-        marked = drop_marks(self.state, [(low, high)], left=state)
-        self.state = state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
+        as_of = self.now if marker.back_to is None else self.left_at[marker.back_to]
+        state = _compute_state(session_pk, as_of, self.markers, self.newest_checkpoint)
+        self.state = state._replace(edit_seq=max(state.edit_seq, self.state.edit_seq))
 
 
 def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     """Rebuild the state up to a moment. The memory use grows by one state for each fifty turns."""
     rebuilt = RebuiltState(moment=moment)
-    rewinds = list(_read_rewinds(session_pk, moment))
-    returned_to = {marker.back_to for _, _, marker in rewinds}
-    changes: Iterator[_Change] = merge(
-        _read_edits(session_pk, moment),
-        rewinds,
-        key=lambda change: change[:2],
-    )
-    upcoming = next(changes, None)
-    turns = active_turns(session_pk, 0, moment.turn, [])
-    for number in count():
-        while upcoming is not None and upcoming[0] <= number:
-            _, seq, change = upcoming
-            if isinstance(change, StateEdit):
-                edited = apply_edit(rebuilt.state, change, seq=seq, turn=rebuilt.turn)
-                rebuilt.state = drop_marks(edited, rebuilt.gone, left=edited)
-            else:
-                if rebuilt.rewinds in returned_to:
-                    rebuilt.before[rebuilt.rewinds] = rebuilt.state, list(rebuilt.valid)
-                rebuilt.rewind(session_pk, change)
-            rebuilt.add_checkpoint()
-            upcoming = next(changes, None)
-        turn = next(turns, None)
-        if turn is None:
-            break
-        rebuilt.state = fold_facts(rebuilt.state, turn.number, read_facts_of(turn))
-        rebuilt.turn = turn.number
-        if turn.number % CHECKPOINT_TURNS == 0:
+    turns = ((turn.number, -1, turn) for turn in active_turns(session_pk, 0, moment.turn, []))
+    edits, rewinds = _read_edits(session_pk, moment), _read_rewinds(session_pk, moment)
+    changes: Iterator[_Change] = merge(turns, edits, rewinds, key=lambda change: change[:2])
+    for _, seq, change in changes:
+        if isinstance(change, StoredTurn):
+            rebuilt.state = fold_facts(rebuilt.state, change.number, read_facts_of(change))
+            rebuilt.turn = change.number
+        elif isinstance(change, StateEdit):
+            edited = apply_edit(rebuilt.state, change, seq=seq, turn=rebuilt.turn)
+            rebuilt.state = drop_marks(edited, hidden_ranges(rebuilt.markers), left=edited)
+        else:
+            rebuilt.rewind(session_pk, change)
+        if not isinstance(change, StoredTurn) or change.number % CHECKPOINT_TURNS == 0:
             rebuilt.add_checkpoint()
     return rebuilt
 
 
-# An edit or a rewind, with the turn and event after which it came. If an import has them out of
-# order, each comes at least as late as the one before it.
-type _Change = tuple[int, int, StateEdit | Marker]
+# A turn, or an edit or a rewind with the turn and event after which it came. If an import has them
+# out of order, each comes at least as late as the one before it.
+type _Change = tuple[int, int, StoredTurn | StateEdit | Marker]
 
 
-def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[_Change]:
+def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[tuple[int, int, StateEdit]]:
     rows = ChatEvent.objects.filter(
         session=session_pk, seq__lte=moment.seq, event_type=INFO, payload__contains=STATE_EDIT
     )
@@ -375,9 +361,9 @@ def check_state(session_pk: int) -> str:
         rebuilt = fold_session(session_pk, stored.moment)
         if read_stored_state(session_pk).moment == rebuilt.moment:
             break
-    for key in sorted(rebuilt.checkpoints.keys() | checkpoints.keys()):
-        if rebuilt.checkpoints.get(key) != checkpoints.get(key):
-            return f"the checkpoint after turn {key[0]} does not match the turns"
+    for at in sorted(rebuilt.checkpoints.keys() | checkpoints.keys()):
+        if rebuilt.checkpoints.get(at) != checkpoints.get(at):
+            return f"the checkpoint after turn {at.turn} does not match the turns"
     is_same = (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
     return "" if is_same else "the state does not match the turns"
 
@@ -400,10 +386,10 @@ def walk_sessions(sessions: QuerySet[Session]) -> Iterator[tuple[int, UUID]]:
         yield row["pk"], row["uuid"]
 
 
-def _stored_checkpoints(session_pk: int) -> dict[Key, str]:
+def _stored_checkpoints(session_pk: int) -> dict[StateMoment, str]:
     rows = StateCheckpoint.objects.filter(session=session_pk).order_by("turn", "seq", "rewinds")
     columns = rows.values_list("turn", "seq", "rewinds", "state")
-    return {(turn, seq, rewinds): state for turn, seq, rewinds, state in columns}
+    return {StateMoment(turn=t, seq=s, rewinds=r): state for t, s, r, state in columns}
 
 
 def _store_rebuilt(stored: StoredState, rebuilt: RebuiltState) -> bool:
@@ -415,7 +401,10 @@ def _store_rebuilt(stored: StoredState, rebuilt: RebuiltState) -> bool:
     with connection.cursor() as cursor:
         cursor.executemany(
             INSERT_CHECKPOINT,
-            [(session_pk, *key, text) for key, text in rebuilt.checkpoints.items()],
+            [
+                (session_pk, at.turn, at.seq, at.rewinds, text)
+                for at, text in rebuilt.checkpoints.items()
+            ],
         )
     Session.objects.filter(pk=session_pk).update(state=rebuilt.text, state_turn=rebuilt.turn)
     return True

@@ -19,21 +19,25 @@ from conversations.archive.branches import list_branches, use_branch
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     StateText,
+    active_turns,
     behind_sessions,
     check_state,
     edit_state,
     read_state_text,
     read_state_view,
+    read_stored_state,
     rebuild_behind_states,
     rebuild_state,
     rebuild_state_text,
 )
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.turns import read_markers
+from conversations.archive.state_updates import read_facts_of
+from conversations.archive.turns import read_markers, read_rewound
 from conversations.domain.active_path import branch_with
 from conversations.domain.errors import Unavailable
 from conversations.domain.events import Info
-from conversations.domain.session_state import PREFIX
+from conversations.domain.session_state import PREFIX, SessionState
+from conversations.domain.session_state.facts import fold_facts
 from conversations.models import Session, StateCheckpoint, Workspace
 from tests.properties import costly
 
@@ -136,6 +140,17 @@ class Life:
             edit_state(self.session, actor_pk=None, action=action, item=item.id, text="Other words")
 
 
+def assert_items_are_those_of_the_path(session_pk: int) -> None:
+    """Compare the stored items with those of all turns on the active path, without checkpoints."""
+    stored, state = read_stored_state(session_pk), SessionState()
+    gone = read_rewound(session_pk, "turn")
+    for turn in active_turns(session_pk, 0, stored.moment.turn, gone):
+        state = fold_facts(state, turn.number, read_facts_of(turn))
+    loaded = stored.load()
+    assert loaded is not None
+    assert loaded._replace(marks=(), edit_seq=0) == state._replace(marks=(), edit_seq=0)
+
+
 @costly
 @given(steps=st.lists(step, min_size=1, max_size=14))
 def test_state_of_any_history_can_be_rebuilt(
@@ -145,6 +160,7 @@ def test_state_of_any_history_can_be_rebuilt(
     for kind, value in steps:
         life.live(kind, value)
     assert check_state(life.session.pk) == ""
+    assert_items_are_those_of_the_path(life.session.pk)
     for text, rewinds in life.seen:
         then = rebuild_state_text(life.session.pk, turn=text.turn, seq=text.seq, rewinds=rewinds)
         assert then == text
