@@ -35,21 +35,23 @@ class PreferencesForm(forms.Form):
         choices=choices_of(PAGE_LANGUAGES), required=False, label=gettext_lazy("Language")
     )
     language = forms.ChoiceField(
-        choices=choices_of(LANGUAGES), required=False, label=gettext_lazy("Language of dates")
+        choices=choices_of(LANGUAGES), required=False, label=gettext_lazy("Date format")
     )
-    clock = forms.ChoiceField(choices=choices_of(CLOCKS), label=gettext_lazy("Clock"))
+    clock = forms.ChoiceField(choices=choices_of(CLOCKS), label=gettext_lazy("Time format"))
     times = forms.ChoiceField(choices=choices_of(TIMES), label=gettext_lazy("Times in lists"))
     enter = forms.ChoiceField(
         choices=choices_of(ENTERS),
-        label=gettext_lazy("Enter in a message"),
-        help_text=gettext_lazy("Ctrl Enter always sends. Shift Enter always starts a new line."),
+        label=gettext_lazy("Enter key"),
+        help_text=gettext_lazy(
+            "Ctrl+Enter always sends the message. Shift+Enter always starts a new line."
+        ),
     )
-    keys = forms.ChoiceField(choices=choices_of(KEYS), label=gettext_lazy("Keys"))
+    keys = forms.ChoiceField(choices=choices_of(KEYS), label=gettext_lazy("Keyboard shortcuts"))
     figures = forms.ChoiceField(
-        choices=choices_of(FIGURES), label=gettext_lazy("Tokens and cost of an answer")
+        choices=choices_of(FIGURES), label=gettext_lazy("Tokens and cost of answers")
     )
     hears = forms.ChoiceField(
-        choices=choices_of(HEARS), label=gettext_lazy("A screen reader says of an answer")
+        choices=choices_of(HEARS), label=gettext_lazy("Screen reader announces")
     )
 
 

@@ -71,7 +71,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
         archive_workspaces.remove_member(
             workspace, user_pk=user.pk, origin=access_context_of(request).origin
         )
-        messages.success(request, gettext("%(name)s is removed.") % {"name": user.username})
+        messages.success(request, gettext("%(name)s was removed.") % {"name": user.username})
     return _to_members(request, slug)
 
 
@@ -98,7 +98,7 @@ def workspace_group_remove(request: HttpRequest, slug: str, pk: int) -> HttpResp
     archive_workspaces.remove_group(
         workspace, group=group, origin=access_context_of(request).origin
     )
-    messages.success(request, gettext("%(name)s is removed.") % {"name": group.name})
+    messages.success(request, gettext("%(name)s was removed.") % {"name": group.name})
     return _to_members(request, slug)
 
 

@@ -126,8 +126,8 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
         message = gettext("You are not signed in anywhere else.")
         if count:
             message = ngettext(
-                "Signed out %(count)s device. Open pages there close now.",
-                "Signed out %(count)s devices. Open pages there close now.",
+                "Signed out %(count)s device. Its open pages will close.",
+                "Signed out %(count)s devices. Their open pages will close.",
                 count,
             ) % {"count": count}
         messages.success(request, message)
@@ -346,5 +346,5 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     revoke_token(person(request).pk, token_pk=pk)
-    messages.success(request, gettext("The token is revoked."))
+    messages.success(request, gettext("Token revoked."))
     return redirect("tokens")

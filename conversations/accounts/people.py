@@ -162,7 +162,7 @@ def reset_password(pk: int, *, origin: AuditOrigin) -> str:
         user = _changeable(pk, origin)
         _by_superuser(origin)
         if not user.is_active:
-            raise Rejected("The account is closed.", code="account_closed")
+            raise Rejected("This account is closed.", code="account_closed")
         user.set_unusable_password()
         user.save(update_fields=["password"])
         _, revoked = _end_access(pk)
@@ -252,7 +252,7 @@ def make_owner(pk: int, *, slug: str, username: str, origin: AuditOrigin) -> Non
         workspace = get_workspace(slug)
         if person.is_active or workspace not in workspaces_owned_alone(pk):
             raise Rejected(
-                "%(name)s has an owner who can sign in, or is not this person's.",
+                "%(name)s already has an owner who can sign in, or this person does not own it.",
                 name=workspace.name,
                 code="has_owner",
             )

@@ -136,7 +136,7 @@ def person_owner(request: HttpRequest, pk: int) -> None:
 @_act
 def person_sign_out(request: HttpRequest, pk: int) -> None:
     archive_people.sign_out_person(pk, origin=_origin(request))
-    message = gettext("Signed out everywhere. Tokens are revoked and open pages close.")
+    message = gettext("Signed out everywhere. Tokens were revoked, and open pages will close.")
     messages.success(request, message)
 
 
@@ -153,7 +153,7 @@ def person_rank(request: HttpRequest, pk: int) -> None:
 @_act
 def person_unlock(request: HttpRequest, pk: int) -> None:
     archive_people.unlock_sign_in(pk, origin=_origin(request))
-    messages.success(request, gettext("Sign-in is unlocked."))
+    messages.success(request, gettext("Sign-in unlocked."))
 
 
 @_act
@@ -248,5 +248,5 @@ def group_take_out(request: HttpRequest, pk: int, user_pk: int) -> HttpResponse:
 def group_remove(request: HttpRequest, pk: int) -> HttpResponse:
     group = archive_people.find_group(pk)
     archive_people.remove_group(group, origin=_origin(request))
-    messages.success(request, gettext("%(name)s is removed.") % {"name": group.name})
+    messages.success(request, gettext("%(name)s was removed.") % {"name": group.name})
     return redirect("groups")

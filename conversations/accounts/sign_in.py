@@ -80,7 +80,9 @@ class SignInView(LoginView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         message = ""
         if UNSAVED in self.request.GET:
-            message = gettext("Nothing was saved, as you are signed out. Sign in and do it again.")
+            message = gettext(
+                "Nothing was saved because you are signed out. Sign in and try again."
+            )
         more = {"provider_name": settings.LOOM.oidc_name, "message": message}
         return super().get_context_data(**kwargs) | more
 
@@ -235,8 +237,8 @@ class SignedOutMiddleware:
             page = urlsplit(request.headers.get("HX-Current-URL", "")).path or page
         if is_post or page.startswith("/s/"):
             message = gettext(
-                "You are signed out. Sign in in another tab and try again; what is written here "
-                "stays."
+                "You are signed out. Sign in using another tab, then try again here. Your "
+                "text is kept."
             )
             return HttpResponse(message, content_type="text/plain; charset=utf-8", status=401)
         answer = HttpResponse(status=204)

@@ -44,18 +44,18 @@ LANGUAGES = {
     "zh-CN": "中文",
 }
 
-CLOCKS = {"h23": say("24 hours"), "h12": say("12 hours")}
+CLOCKS = {"h23": say("24-hour"), "h12": say("12-hour")}
 
 # The form of times in lists.
 TIMES = {"relative": say("Relative"), "exact": say("Date and time")}
 
-FIGURES = {"folded": say("Behind the time it took"), "shown": say("Always shown")}
+FIGURES = {"folded": say("Hidden behind the duration"), "shown": say("Always shown")}
 
 # The parts of an answer that a screen reader announces.
 HEARS = {
-    "end": say("All of it at its end"),
+    "end": say("The whole answer when it is complete"),
     "parts": say("Paragraph by paragraph"),
-    "nothing": say("Only that it is complete"),
+    "nothing": say("Only that the answer is complete"),
 }
 
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"

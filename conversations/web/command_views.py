@@ -278,7 +278,7 @@ def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
     pages = [
         Link(gettext("All workspaces"), reverse("home")),
         Link(gettext("Search everything"), reverse("search")),
-        Link(gettext("Commands and keys"), reverse("help")),
+        Link(gettext("Commands and keyboard shortcuts"), reverse("help")),
         *(link for _, links in list_menu(request) for link in links),
         Link(gettext("Devices"), reverse("account_devices")),
         Link(gettext("Change password"), reverse("password_change")),

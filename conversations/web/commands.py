@@ -56,7 +56,7 @@ class ComposerCommand:
 
 
 COMMANDS = (
-    ComposerCommand(name="help", says=say("Show the commands and keys")),
+    ComposerCommand(name="help", says=say("Show commands and keyboard shortcuts")),
     ComposerCommand(name="new", says=say("Start a new session"), to=WRITE),
     ComposerCommand(name="resume", says=say("Switch session"), argument=say("words")),
     ComposerCommand(

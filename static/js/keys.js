@@ -21,7 +21,7 @@ function makeSwitch() {
     (await import("./choose.js")).choose("keys", keys);
   });
   const label = create("label", { className: "check" });
-  label.append(box, gettext("Single-letter keys"));
+  label.append(box, gettext("Single-letter shortcuts"));
   return label;
 }
 
@@ -30,7 +30,7 @@ async function loadHelp(link) {
   if (!response.ok) throw new Error(`status ${response.status}`);
   const [lists] = parseHtml(await response.text());
   await addStyle(lists.dataset.style);
-  const title = gettext("Commands and keys");
+  const title = gettext("Commands and keyboard shortcuts");
   const dialog = create("dialog", { className: "help-dialog", ariaLabel: title });
   const head = create("form", { method: "dialog" });
   const close = create("button", { className: "btn small", textContent: gettext("Close") });

@@ -30,10 +30,10 @@ def test_a_new_member_can_set_preferences_and_sign_out_everywhere(
 
     page.goto(f"{server.url}/account/preferences/")
     page.get_by_label("Theme", exact=True).select_option("dark")
-    page.get_by_label("Language of dates").select_option("de")
+    page.get_by_label("Date format").select_option("de")
     page.get_by_label("Times in lists").select_option("exact")
-    page.get_by_label("Enter in a message").select_option("break")
-    page.get_by_label("Keys", exact=True).select_option("none")
+    page.get_by_label("Enter key").select_option("break")
+    page.get_by_label("Keyboard shortcuts", exact=True).select_option("none")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     german = re.compile(r"^\d\d\.\d\d\.\d\d, \d\d:\d\d$")

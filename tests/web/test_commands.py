@@ -188,7 +188,7 @@ def send(browser: Client, session: Session, text: str, **data: str) -> Any:
 def test_plain_form_executes_commands(owner: Client, session: Session) -> None:
     say(session, "Plant the beans", "In May")
     assert "Session renamed to Peas." in send(owner, session, "/rename Peas").text
-    assert "Commands and keys</h1>" in send(owner, session, "/help").text
+    assert "Commands and keyboard shortcuts</h1>" in send(owner, session, "/help").text
     assert send(owner, session, "/resume pea").request["QUERY_STRING"] == "q=pea"
     assert "No older messages." in send(owner, session, "/history").text
     assert send(owner, session, "/history beans").request["PATH_INFO"] == of(session, "find/")

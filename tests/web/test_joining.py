@@ -306,7 +306,7 @@ def test_a_group_is_added_and_removed_in_the_settings(
     page = owner.post(add, {"group": reviewers.pk, "role": "member"}, follow=True)
     assert "Choose a group and a role." in page.text, "it would read without an entry"
     remove = reverse("workspace_group_remove", args=["garden", gardeners.pk])
-    assert "Gardeners is removed." in owner.post(remove, follow=True).text
+    assert "Gardeners was removed." in owner.post(remove, follow=True).text
     assert role_of(workspace, other_user.pk) is None
     assert noted() == ['{"group":"Gardeners","role":"member"}', '{"group":"Gardeners","role":""}']
 

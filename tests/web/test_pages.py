@@ -290,7 +290,7 @@ def test_members_are_added_changed_and_removed(
     assert add(owner, "bob", "member").status_code == 302
     assert members_of(workspace) == [("ann", "owner"), ("bob", "member")]
     assert browser_of(other_user).get("/w/garden/").status_code == 200
-    assert "bob is removed." in remove(owner, "bob").text
+    assert "bob was removed." in remove(owner, "bob").text
     assert members_of(workspace) == [("ann", "owner")]
     assert browser_of(other_user).get("/w/garden/").status_code == 404
 

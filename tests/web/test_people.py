@@ -188,7 +188,7 @@ def test_group_is_created_filled_and_removed(
     assert role_of(workspace, other_user.pk) is None
     office.post(add, {"username": "bob"})
     removed = office.post(reverse("group_remove", args=[group.pk]), follow=True)
-    assert "Gardeners is removed." in removed.text
+    assert "Gardeners was removed." in removed.text
     assert role_of(workspace, other_user.pk) is None
     assert len(noted()) == 6
 

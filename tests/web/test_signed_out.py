@@ -55,6 +55,6 @@ def test_sign_in_page_after_a_form_says_that_nothing_was_saved(
     workspace: Workspace, name: str
 ) -> None:
     page = reverse(name, args=[workspace.slug])
-    said = "Nothing was saved, as you are signed out."
+    said = "Nothing was saved because you are signed out."
     assert said in Client().post(page, {"name": "Bed"}, follow=True).text
     assert said not in Client().get(page, follow=True).text

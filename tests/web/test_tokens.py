@@ -46,7 +46,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(user: User) -> None
     assert not works(token)
     page = browser.get(PAGE).text
     assert "Deploys" not in page
-    assert "The token is revoked." in page
+    assert "Token revoked." in page
 
 
 @pytest.mark.parametrize(

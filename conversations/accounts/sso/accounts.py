@@ -40,9 +40,7 @@ class Refusal:
 INACTIVE = Refusal(
     "inactive", gettext_lazy("This account is closed. An administrator can reopen it.")
 )
-LATE = Refusal(
-    "late", gettext_lazy("This page was open for too long. Go back and start again."), 400
-)
+LATE = Refusal("late", gettext_lazy("This page has expired. Go back and start again."), 400)
 
 
 def refuse(request: HttpRequest, refusal: Refusal, *, detail: str = "") -> HttpResponse:
@@ -70,8 +68,8 @@ def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> 
 
 
 WORDS = {
-    "mfa/messages/totp_activated.txt": gettext_lazy("Two-factor authentication is on."),
-    "mfa/messages/totp_deactivated.txt": gettext_lazy("Two-factor authentication is off."),
+    "mfa/messages/totp_activated.txt": gettext_lazy("Two-factor authentication turned on."),
+    "mfa/messages/totp_deactivated.txt": gettext_lazy("Two-factor authentication turned off."),
     "mfa/messages/recovery_codes_generated.txt": gettext_lazy("Your new recovery codes are ready."),
     "socialaccount/messages/account_connected.txt": gettext_lazy("Connected."),
     "socialaccount/messages/account_connected_updated.txt": gettext_lazy("Already connected."),

@@ -11,31 +11,32 @@ CLOCK = {"type": "time"}
 
 
 class NoticeForm(forms.Form):
-    asks = forms.BooleanField(label=gettext_lazy("A session needs me"), required=False)
-    failed = forms.BooleanField(label=gettext_lazy("An answer has failed"), required=False)
-    finished = forms.BooleanField(label=gettext_lazy("An answer is complete"), required=False)
+    asks = forms.BooleanField(label=gettext_lazy("Approvals and questions"), required=False)
+    failed = forms.BooleanField(label=gettext_lazy("Failed answers"), required=False)
+    finished = forms.BooleanField(label=gettext_lazy("Completed answers"), required=False)
     has_buttons = forms.BooleanField(
-        label=gettext_lazy("Approve and Deny in the notification"),
+        label=gettext_lazy("Show Approve and Deny in notifications"),
         required=False,
         help_text=gettext_lazy(
-            "Approve appears only where the notification shows all that would be done. Some phones "
-            "let anybody press these buttons on the lock screen."
+            "Approve only appears if the notification shows everything the call would do. On "
+            "some phones, anyone can press these buttons on the lock screen."
         ),
     )
     by_email = forms.BooleanField(
-        label=gettext_lazy("E-mail as well"),
+        label=gettext_lazy("Also send e-mail"),
         required=False,
         help_text=gettext_lazy(
-            "After a minute, unless you have seen it by then. Without anything of its text."
+            "Sent after a minute unless you have seen the notification. Contains no text "
+            "from the session."
         ),
     )
     quiet_from = forms.TimeField(
-        label=gettext_lazy("Quiet from"),
+        label=gettext_lazy("Quiet hours from"),
         required=False,
         widget=forms.TimeInput(attrs=CLOCK, format="%H:%M"),
     )
     quiet_until = forms.TimeField(
-        label=gettext_lazy("Quiet until"),
+        label=gettext_lazy("Quiet hours until"),
         required=False,
         widget=forms.TimeInput(attrs=CLOCK, format="%H:%M"),
     )
@@ -43,7 +44,7 @@ class NoticeForm(forms.Form):
         label=gettext_lazy("Time zone"),
         max_length=64,
         strip=True,
-        help_text=gettext_lazy("For instance Europe/Berlin."),
+        help_text=gettext_lazy("For example, Europe/Berlin."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
@@ -59,11 +60,11 @@ class NoticeForm(forms.Form):
             return ZoneInfo(self.cleaned_data["zone"]).key
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise forms.ValidationError(
-                gettext("This is not a time zone, such as Europe/Berlin.")
+                gettext("Enter a time zone such as Europe/Berlin.")
             ) from error
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if (data.get("quiet_from") is None) != (data.get("quiet_until") is None):
-            self.add_error("quiet_until", gettext("Enter both times, or none."))
+            self.add_error("quiet_until", gettext("Enter both times or neither."))
         return data

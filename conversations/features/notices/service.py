@@ -105,7 +105,9 @@ def subscribe(
     try:
         vapid.check_browser_keys(p256dh, auth)
     except ValueError as error:
-        raise Rejected("These are no keys of a push subscription.", code="bad_keys") from error
+        raise Rejected(
+            "These keys are not valid for a push subscription.", code="bad_keys"
+        ) from error
     device = Device.objects.filter(user=user_pk, session_key=session_key).first()
     if device is None:
         raise Rejected("This device is not known yet. Reload the page.", code="no_device")

@@ -167,7 +167,7 @@ def _describe(request: HttpRequest, notice: Notice, *, has_buttons: bool) -> dic
         )
         return data | {"body": body % {"count": len(calls)}}
     if calls[0].question:
-        return data | {"body": gettext("A tool asks you something.")}
+        return data | {"body": gettext("A tool has a question for you.")}
     body, is_whole = _question_text(calls[0])
     data |= {"body": body}
     _, access = get_session_for(request, session.uuid)
@@ -219,7 +219,7 @@ def shown(request: HttpRequest) -> HttpResponse:
     try:
         uuids = [UUID(str(text)) for text in submitted] if isinstance(submitted, list) else []
     except ValueError as error:
-        raise Rejected("Notices are named by their UUIDs.", code="bad_notice") from error
+        raise Rejected("Notices must be given by their UUIDs.", code="bad_notice") from error
     subscription = service.find_subscription(user.pk, request.session.session_key)
     if subscription is not None:
         deliveries.record_shown(user.pk, subscription_pk=subscription.pk, notices=uuids)
@@ -269,9 +269,9 @@ async def test(request: HttpRequest, device: UUID) -> HttpResponse:
     if attempt.is_final:
         await sync_to_async(service.remove_subscription)(subscription.pk)
     if attempt.arrived:
-        messages.success(request, gettext("A test is on its way."))
+        messages.success(request, gettext("Test notification sent."))
     else:
-        problem = gettext("It could not be sent. %(reason)s")
+        problem = gettext("The test notification could not be sent. %(reason)s")
         messages.error(request, problem % {"reason": translate(attempt.error)})
     return redirect("notifications")
 

@@ -183,7 +183,7 @@ def write_email(notice: Notice, *, site: str) -> EmailMessage:
     host = urlsplit(site).hostname or "localhost"
     subject = translate(SUBJECTS[notice.event])
     session = f"{site}{reverse('session', args=[notice.session.uuid])}"
-    own = gettext("Change what you are told: %(url)s") % {
+    own = gettext("Change your notification settings: %(url)s") % {
         "url": f"{site}{reverse('notifications')}"
     }
     return EmailMessage(

@@ -51,16 +51,16 @@ def test_a_person_chooses_which_notices_to_get(owner: Client, user: User) -> Non
     assert chosen.site == "http://testserver"
     for bad in ({"zone": "../etc/passwd"}, {"zone": "Mars"}, {"quiet_until": ""}):
         assert owner.post(PAGE, CHOICE | bad).status_code == 400
-    assert "E-mail" not in owner.get(PAGE).text
+    assert "Also send e-mail" not in owner.get(PAGE).text
 
 
 def test_e_mail_needs_a_mail_server_and_an_address(
     owner: Client, user: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "mailer", {"host": "mail.example.org"})
-    assert "E-mail" not in owner.get(PAGE).text, "the person has no address"
+    assert "Also send e-mail" not in owner.get(PAGE).text, "the person has no address"
     User.objects.filter(pk=user.pk).update(email="ann@example.org")
-    assert "E-mail" in owner.get(PAGE).text
+    assert "Also send e-mail" in owner.get(PAGE).text
     owner.post(PAGE, CHOICE | {"by_email": "on"})
     assert NoticeChoice.objects.get().by_email
 

@@ -154,7 +154,7 @@ async function tell() {
   if (answer?.status === 401) return forget();
   if (!answer?.ok) {
     return registration.showNotification("Loom Web", {
-      body: gettext("Something has happened. Open Loom Web to see what."),
+      body: gettext("You have a new notification. Open Loom Web to see it."),
       tag: "unreachable",
       icon: settings.icon,
       data: { url: "/" },
