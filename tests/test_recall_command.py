@@ -100,7 +100,7 @@ def test_a_uuid_prefix_of_several_sessions_is_refused(session: Session) -> None:
     for end in (1, 2):
         uuid = UUID(f"abcdef00-0000-4000-8000-00000000000{end}")
         create_session(session.workspace, owner=session.owner, uuid=uuid)
-    with pytest.raises(CommandError, match="whole UUID"):
+    with pytest.raises(CommandError, match="full UUID"):
         run("recall", "abcdef00", "x")
 
 

@@ -66,7 +66,7 @@ def require_aside(session_pk: int, turn: int) -> tuple[int, int]:
     for low, high in read_aside(session_pk):
         if low <= turn <= high:
             return low, high
-    raise Rejected("This message is not left out.", code="not_aside")
+    raise Rejected("This message is already included.", code="not_aside")
 
 
 def find_refused(session_pk: int) -> tuple[int, int] | None:

@@ -89,7 +89,7 @@ def examine(data: bytes, name: str) -> FileType:
     text = decode_text(data)
     if text is None and b"\x00" not in data:  # text in any other encoding has no zero bytes
         raise Rejected(
-            "%(name)s is not in UTF-8. Save it in this encoding, then attach it again.",
+            "%(name)s is not encoded in UTF-8. Save it as UTF-8, then attach it again.",
             name=name,
             code="attachment_type",
         )
@@ -120,7 +120,7 @@ def check_size(size: int, name: str) -> None:
     limit = settings.LOOM.max_attachment_bytes
     if size > limit:
         raise TooLarge(
-            "%(name)s has %(size)s; the limit is %(limit)s.",
+            "%(name)s is too large (%(size)s). The limit is %(limit)s.",
             name=name,
             size=_megabytes(size),
             limit=_megabytes(limit),
@@ -166,8 +166,7 @@ def _examine_pdf(data: bytes, name: str) -> FileType:
         raise _damaged(say("%(name)s is a damaged PDF and cannot be read.", name=name))
     if pages > MAX_PAGES:
         raise TooLarge(
-            "%(name)s has more than %(limit)s pages, which is the limit. Send only the "
-            "relevant part.",
+            "%(name)s has more than %(limit)s pages. Attach only the relevant part.",
             name=name,
             limit=MAX_PAGES,
             code="attachment_too_large",
@@ -183,7 +182,7 @@ def _ask_for_pages(data: bytes, name: str) -> str:
         logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
         if isinstance(error, subprocess.TimeoutExpired):
             raise TooLarge(
-                "%(name)s takes too much time or memory to be read.",
+                "%(name)s takes too much time or memory to read.",
                 name=name,
                 code="attachment_too_large",
             ) from error

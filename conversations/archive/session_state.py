@@ -181,7 +181,7 @@ def _load_checkpoint(checkpoint: StateCheckpoint) -> SessionState:
     state = load_state(checkpoint.state)
     if state is None:
         raise Unavailable(
-            "A checkpoint of the session state is damaged; rebuild_state repairs it.",
+            "A checkpoint of the session state is damaged. Run rebuild_state to repair it.",
             code="state_damaged",
         )
     return state
@@ -489,7 +489,7 @@ def find_statement(session_pk: int, item: str) -> StateItem:
     for statement in read_state_view(session_pk).items:
         if statement.id == item and statement.kind in (RULE, PREFERENCE):
             return statement
-    raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
+    raise Rejected("This item is no longer in the session state.", code="state_item_unknown")
 
 
 def _kept_items(stored: StoredState) -> tuple[KeptItem, ...]:
@@ -553,10 +553,10 @@ def edit_state(
         )
     wording = one_line(storable(text), limit=MAX_ITEM_CHARS + 1) if action == REWORD else ""
     if action == REWORD and not wording:
-        raise Rejected("A wording must have at least one character.", code="state_text_empty")
+        raise Rejected("The text must have at least one character.", code="state_text_empty")
     if len(wording) > MAX_ITEM_CHARS:
         raise TooLarge(
-            "A wording can have at most %(limit)s characters.",
+            "The text can have at most %(limit)s characters.",
             limit=MAX_ITEM_CHARS,
             code="state_text_too_long",
         )

@@ -266,7 +266,9 @@ def refuse_purged(session_pk: int) -> None:
     it is after the last page.
     """
     if not Session.objects.filter(pk=session_pk).exists():
-        text = say("The session was purged while it was read. What was read is not all of it.")
+        text = say(
+            "The session was permanently deleted while it was being read. The output is incomplete."
+        )
         raise Conflict(text, code="session_purged")
 
 
@@ -286,7 +288,7 @@ def find_session(name: str) -> Session:
     if not found:
         raise NotFound("This session does not exist.")
     if len(found) > 1:
-        raise Rejected("Several sessions match: give the whole UUID.")
+        raise Rejected("Several sessions match. Enter the full UUID.")
     return found[0]
 
 

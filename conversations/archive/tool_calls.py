@@ -384,7 +384,7 @@ def decide_call(
         if decision == ALWAYS:
             if not is_kind(request.kind_key):
                 raise Rejected(
-                    "Calls like this one can only be allowed once at a time.", code="no_kind"
+                    "Calls like this one can only be allowed one at a time.", code="no_kind"
                 )
             grant_permission(
                 session.workspace_id,
@@ -439,7 +439,10 @@ def answer_question(
             name = _username(User.objects.filter(pk=first["user"]).first())
             raise Conflict("%(name)s has already answered.", name=name, code="question_answered")
         if tool_call.state != RUNNING:
-            raise Conflict("This call has ended; the question is over.", code="question_over")
+            raise Conflict(
+                "This call has ended, so the question no longer needs an answer.",
+                code="question_over",
+            )
         tool_call.answer = dump_json(answer)
         tool_call.save(update_fields=["answer"])
         by = _username(User.objects.filter(pk=user_pk).first() if user_pk else None)
@@ -455,7 +458,7 @@ def find_question(session: Session, call: UUID, question: str) -> tuple[ToolCall
     tool_call = find_call(session, call)
     last_question = _read_question(tool_call)
     if last_question is None or last_question.id != question:
-        raise Conflict("This question is over.", code="question_over")
+        raise Conflict("This question no longer needs an answer.", code="question_over")
     return tool_call, last_question
 
 
@@ -495,7 +498,9 @@ def _append_decision(session: LockedSession, call: ToolCall, request: ApprovalRe
 
 def _why_not_decidable(call: ToolCall) -> str:
     if call.decision == BY_POLICY:
-        return say("This call was already approved: its kind is always allowed here.")
+        return say(
+            "This call was already approved because calls of its kind are always allowed here."
+        )
     if call.decision:
         name = _username(call.decided_by)
         if call.decision == DENY:

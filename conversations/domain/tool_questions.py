@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from .errors import Rejected
 from .events import Info
-from .messages import Message, say
+from .messages import Message, say, say_number
 from .text import an_object, number_text, one_line, storable
 
 QUESTION = "question"  # The kind of notices about a question.
@@ -244,19 +244,23 @@ def _read_value(form_field: QuestionField, value: Any) -> Any:
     if form_field.kind == SEVERAL:
         chosen = value if isinstance(value, list) else [value]
         if any(text not in values for text in chosen):
-            raise _refused(say("“%(title)s” must be among the choices.", title=form_field.title))
+            raise _refused(
+                say("Choose one of the options for “%(title)s”.", title=form_field.title)
+            )
         _require_bounds(form_field, len(chosen))
         return chosen
     if not isinstance(value, str) or storable(value) != value:
-        raise _refused(say("“%(title)s” must be a text.", title=form_field.title))
+        raise _refused(say("“%(title)s” must be text.", title=form_field.title))
     if form_field.kind == ONE and value not in values:
-        raise _refused(say("“%(title)s” must be among the choices.", title=form_field.title))
+        raise _refused(say("Choose one of the options for “%(title)s”.", title=form_field.title))
     if len(value) > MAX_ANSWER_CHARS:
         raise _refused(
-            say(
-                "“%(title)s” can have at most %(limit)s characters.",
+            say_number(
+                "“%(title)s” can have at most %(count)s character.",
+                "“%(title)s” can have at most %(count)s characters.",
+                MAX_ANSWER_CHARS,
                 title=form_field.title,
-                limit=number_text(MAX_ANSWER_CHARS),
+                count=number_text(MAX_ANSWER_CHARS),
             )
         )
     if form_field.kind == TEXT:
@@ -264,7 +268,7 @@ def _read_value(form_field: QuestionField, value: Any) -> Any:
     if form_field.form == "email" and "@" not in value:
         raise _refused(say("“%(title)s” must be an e-mail address.", title=form_field.title))
     if form_field.form == "uri" and ":" not in value:
-        raise _refused(say("“%(title)s” must be an address.", title=form_field.title))
+        raise _refused(say("“%(title)s” must be a web address.", title=form_field.title))
     return value
 
 
@@ -280,29 +284,54 @@ def _read_number(form_field: QuestionField, value: Any) -> int | float:
     return whole if form_field.kind == WHOLE else number
 
 
-_BOUND_MESSAGES = {
-    SEVERAL: (
-        say("“%(title)s” must have at least %(limit)s choices."),
-        say("“%(title)s” must have at most %(limit)s choices."),
-    ),
-    TEXT: (
-        say("“%(title)s” must have at least %(limit)s characters."),
-        say("“%(title)s” must have at most %(limit)s characters."),
-    ),
-    NUMBER: (
-        say("“%(title)s” must be at least %(limit)s."),
-        say("“%(title)s” must be at most %(limit)s."),
-    ),
-}
-_BOUND_MESSAGES[WHOLE] = _BOUND_MESSAGES[NUMBER]
-
-
 def _require_bounds(form_field: QuestionField, size: float) -> None:
-    too_little, too_much = _BOUND_MESSAGES[form_field.kind]
     if form_field.least is not None and size < form_field.least:
-        raise _refused(say(too_little, title=form_field.title, limit=f"{form_field.least:g}"))
+        raise _refused(_too_little(form_field, form_field.least))
     if form_field.most is not None and size > form_field.most:
-        raise _refused(say(too_much, title=form_field.title, limit=f"{form_field.most:g}"))
+        raise _refused(_too_much(form_field, form_field.most))
+
+
+def _too_little(form_field: QuestionField, limit: float) -> Message:
+    number, values = _counted(form_field, limit)
+    if form_field.kind == SEVERAL:
+        return say_number(
+            "Choose at least %(count)s option for “%(title)s”.",
+            "Choose at least %(count)s options for “%(title)s”.",
+            number,
+            **values,
+        )
+    if form_field.kind == TEXT:
+        return say_number(
+            "“%(title)s” must have at least %(count)s character.",
+            "“%(title)s” must have at least %(count)s characters.",
+            number,
+            **values,
+        )
+    return say("“%(title)s” must be at least %(count)s.", **values)
+
+
+def _too_much(form_field: QuestionField, limit: float) -> Message:
+    number, values = _counted(form_field, limit)
+    if form_field.kind == SEVERAL:
+        return say_number(
+            "Choose at most %(count)s option for “%(title)s”.",
+            "Choose at most %(count)s options for “%(title)s”.",
+            number,
+            **values,
+        )
+    if form_field.kind == TEXT:
+        return say_number(
+            "“%(title)s” can have at most %(count)s character.",
+            "“%(title)s” can have at most %(count)s characters.",
+            number,
+            **values,
+        )
+    return say("“%(title)s” must be at most %(count)s.", **values)
+
+
+def _counted(form_field: QuestionField, limit: float) -> tuple[int, dict[str, str]]:
+    # A server's limit may have decimals or be infinite: only 1 takes the singular.
+    return int(limit == 1), {"title": form_field.title, "count": f"{limit:g}"}
 
 
 def _refused(message: Message) -> Rejected:

@@ -31,8 +31,8 @@ MESSAGES = {
     "billing": say("The provider's account has no credit."),
     "unknown_model": say("The provider does not know this model, or the address is wrong."),
     "no_list": say(
-        "The provider gives no list of its models. Check its address, or name its models in the"
-        " configuration."
+        "The provider did not return a list of models. Check its address, or list its models "
+        "in the configuration."
     ),
     "invalid_request": say("The provider refused the request."),
     "request_too_large": say("The request is too large for the provider."),

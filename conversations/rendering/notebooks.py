@@ -23,7 +23,7 @@ MAX_CELLS, MAX_CELL_OUTPUTS = 500, 100
 MAX_NOTEBOOK_STEPS = 5 * MAX_STEPS  # For all Markdown of a notebook.
 MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
-PICTURE = mark(say("Picture made by the cell"))
+PICTURE = mark(say("Image produced by the cell"))
 REST = mark(say("The rest of this output is not shown."))
 
 

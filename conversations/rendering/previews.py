@@ -128,7 +128,7 @@ def _show_bytes(kind: str, name: str, data: bytes, first_page: int) -> Preview:
         return _show_pdf(data, first_page)
     media_type = "image/svg+xml" if kind == SVG else _picture_type(data)
     if not media_type:
-        return Preview("", say("This file is not text, and there is no preview of its kind."))
+        return Preview("", say("This type of file cannot be previewed. Download it to open it."))
     # As a picture, an SVG runs no scripts and loads no resources.
     picture = b64encode(data).decode("ascii")
     alt = escape_attribute(name)
@@ -147,10 +147,10 @@ def _picture_type(data: bytes) -> str:
 def _show_pdf(data: bytes, first_page: int) -> Preview:
     drawn = run_program("draw_pdf.py", first_page, MAX_PDF_PAGES, PAGE_PIXELS, data=data)
     if drawn is None:
-        note = say("This PDF takes too much time or memory to be shown. Download it to open it.")
+        note = say("This PDF takes too much time or memory to preview. Download it to open it.")
         return Preview("", note)
     if not drawn.get("total"):
-        return Preview("", say("This PDF is damaged or protected, and cannot be shown."))
+        return Preview("", say("This PDF cannot be shown because it is damaged or protected."))
     total, pages = drawn["total"], drawn["pages"]
     if not pages:
         return Preview("", say("This PDF ends at page %(last)s.", last=total))
@@ -164,7 +164,7 @@ def _show_pdf(data: bytes, first_page: int) -> Preview:
 
 def _show_page(number: int, page: str) -> str:
     if not page:
-        damaged = say("Page %(number)s is damaged, and cannot be shown.", number=number)
+        damaged = say("Page %(number)s cannot be shown because it is damaged.", number=number)
         return f"<p>{translate(damaged)}</p>"
     alt = translate(say("Page %(number)s", number=number))
     return f'<p class="picture page"><img alt="{alt}" src="data:image/webp;base64,{page}"></p>'
@@ -211,7 +211,7 @@ def _show_html(name: str, source: str) -> Preview:
     cleaned = _clean_pages([source])
     if source in cleaned:
         return Preview(cleaned[source], is_page=True)
-    note = say("This page has too much in it to be laid out. Its source is shown.")
+    note = say("This page is too large to render, so its source is shown.")
     return _show_source(name, source, note)
 
 
@@ -219,7 +219,7 @@ def _show_notebook(name: str, source: str) -> Preview:
     if has_more_values(source):
         limit = number_text(MAX_JSON_VALUES)
         note = say(
-            "This notebook has more than %(limit)s values. Its source is shown.", limit=limit
+            "This notebook has more than %(limit)s values, so its source is shown.", limit=limit
         )
         return _show_source(name, source, note)
     html = render_notebook(source, clean=_clean_pages)

@@ -58,8 +58,8 @@ def _describe_prompt(prompt: dict[str, Any]) -> dict[str, Any]:
     names = {"user": say("User"), "assistant": say("Assistant")}
     messages = [(names.get(m["role"], m["role"]), m["text"]) for m in prompt["messages"]]
     note = say(
-        "%(model)s would answer with at most %(limit)s tokens. It is given nothing else of this "
-        "session. Its answer goes to this server and into the archive.",
+        "%(model)s would answer with at most %(limit)s tokens. It gets nothing else from "
+        "this session. The answer is sent to this server and stored in the archive.",
         model=prompt["model"],
         limit=number_text(prompt["max_tokens"]),
     )

@@ -392,7 +392,7 @@ def _output_blocks(
         rest = f"{url}output/"
     is_error = payload.state in ("", COMPLETED)
     if payload.error:
-        caption = say("Error") if is_error else say("The model was told")
+        caption = say("Error") if is_error else say("Sent to the model")
         yield _output_block(caption, payload.error, payload, session, is_open=is_error) | {
             "more_url": rest
         }

@@ -15,13 +15,15 @@ NEXT_STEP = {
     "context_window_exceeded": say("Shorten the message, send /compact, or start a new session."),
     "rate_limited": say("Wait a moment, then retry."),
     "overloaded": say("Wait a moment, then retry."),
-    "server_error": say("Retry; the problem may be over."),
-    "timeout": say("Retry; the problem may be over."),
-    "connection_failed": say("Check that the model server runs, and its address, then retry."),
+    "server_error": say("Retry. The problem may be temporary."),
+    "timeout": say("Retry. The problem may be temporary."),
+    "connection_failed": say(
+        "Check that the model server is running and that its address is correct, then retry."
+    ),
     "connection_lost": say("Retry to answer again, or send a message to continue from here."),
     "stream_error": say("Retry to answer again, or send a message to continue from here."),
     "incomplete_stream": say("Retry to answer again, or send a message to continue from here."),
-    "bad_response": say("Check the model server's address, and the protocol that it speaks."),
+    "bad_response": say("Check the model server's address and protocol."),
 }
 
 RETRY = say("Retry.")

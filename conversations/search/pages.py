@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 MAX_QUERY_CHARS = 1000  # The rest of a longer query is ignored.
 
 SAID_BY = (
-    ("", gettext_lazy("Anybody")),
+    ("", gettext_lazy("Anyone")),
     ("user", gettext_lazy("People")),
     ("assistant", gettext_lazy("Assistant")),
     ("tool", gettext_lazy("Tools")),

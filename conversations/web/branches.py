@@ -34,10 +34,10 @@ from .panel import render_panel
 
 REASONS = {
     "edit": gettext_lazy("A message was edited"),
-    "regenerate": gettext_lazy("An answer was made again"),
-    "reset": gettext_lazy("Taken back"),
-    "undo": gettext_lazy("Taken back"),
-    "switch": gettext_lazy("Another branch was used"),
+    "regenerate": gettext_lazy("An answer was regenerated"),
+    "reset": gettext_lazy("Message taken back"),
+    "undo": gettext_lazy("Message taken back"),
+    "switch": gettext_lazy("Another branch was chosen"),
 }
 
 

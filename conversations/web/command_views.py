@@ -62,7 +62,9 @@ def workspace_paths(request: HttpRequest, slug: str) -> HttpResponse:
         paths, is_cut = find_files(workspace.root, query)
     except Rejected as error:  # the folder is gone or cannot be read
         return JsonResponse({"files": [], "note": translate(error.message)})
-    note = gettext("There are too many files to list: add a folder.") if is_cut else ""
+    note = (
+        gettext("There are too many files to list. Add a folder to the command.") if is_cut else ""
+    )
     return JsonResponse({"files": paths, "note": note})
 
 
@@ -187,8 +189,11 @@ KEYS: dict[str, Keys] = {
     say("Writing"): [
         ((ENTER,), say("Send the message")),
         ((SHIFT, ENTER), say("Start a new line")),
-        (("Alt", ENTER), say("Send, and let it go in at the running answer's next tool call")),
-        (("/",), say("Commands, at the start of a message; elsewhere, go to the message")),
+        (("Alt", ENTER), say("Send the message to the running answer at its next tool call")),
+        (
+            ("/",),
+            say("Show commands at the start of a message; elsewhere, go to the message field"),
+        ),
         (("@",), say("Files of the workspace")),
         (("Esc",), say("Stop the answer; close a list, the editor or a menu")),
     ],

@@ -208,9 +208,9 @@ def list_turns(manifest: Manifest) -> Iterator[FactText]:
         yield fact(gettext("Omitted"), count if manifest.left_out else gettext("nothing"))
     if manifest.aside:
         aside = manifest.aside[:MAX_RANGES]
-        yield gettext("Left aside, refused before"), [(range_text(*one), one[0]) for one in aside]
+        yield gettext("Excluded after a refusal"), [(range_text(*one), one[0]) for one in aside]
     if manifest.kind == COMPACTION:
-        yield fact(gettext("For"), gettext("writing a summary of them"))
+        yield fact(gettext("Purpose"), gettext("summarizing these turns"))
     elif manifest.strategy:
         yield fact(gettext("Rule"), STRATEGIES.get(manifest.strategy, manifest.strategy))
     if manifest.go_on:
@@ -337,7 +337,7 @@ def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactTex
     elif reason := call.stop_reason or call.error_code:
         yield fact(gettext("Ended"), outcome_text(reason))
     if manifest is not None and manifest.max_tokens is not None:
-        text = gettext("%(count)s tokens of answer") % {"count": number_text(manifest.max_tokens)}
+        text = gettext("%(count)s tokens per answer") % {"count": number_text(manifest.max_tokens)}
         yield fact(gettext("Output limit"), text)
     if call.prompt_tokens is not None:
         yield fact(gettext("Input"), tokens_text(call.prompt_tokens))

@@ -92,7 +92,7 @@ SOURCES = {
 DONE = {
     PIN: gettext_lazy("Pinned"),
     UNPIN: gettext_lazy("Unpinned"),
-    STRIKE: gettext_lazy("Struck"),
+    STRIKE: gettext_lazy("Removed"),
     UNSTRIKE: gettext_lazy("Restored"),
     REWORD: gettext_lazy("Saved"),
 }
@@ -105,7 +105,7 @@ FILE_ACTIONS = {
     EDIT: gettext_lazy("edited"),
     DELETE: gettext_lazy("deleted"),
     MOVE: gettext_lazy("moved"),
-    PUT_BACK: gettext_lazy("put back"),
+    PUT_BACK: gettext_lazy("restored"),
 }
 
 

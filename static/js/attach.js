@@ -27,7 +27,7 @@ function reasonToWait() {
   const all = [...items.values()];
   if (all.some(isUnderWay)) return gettext("A file is still uploading. Wait for it, then send the message.");
   const failed = all.find(({ reason }) => reason);
-  if (failed?.isLost) return gettext("%(name)s is not attached. Try it again or remove it.", failed);
+  if (failed?.isLost) return gettext("%(name)s is not attached. Try again or remove it.", failed);
   if (failed) return gettext("%(reason)s Remove it from the message, then send.", failed);
 }
 /** Update or remove the message that says why the message could not be sent. */
@@ -127,7 +127,7 @@ function upload(element, item) {
   request.upload.onprogress = ({ loaded, total }) => { item.bar.value = loaded / total; };
   request.onerror = async () => {
     const reason = item.file && (await whyUnreadable(item.file));
-    fail(element, reason ?? gettext("%(name)s did not arrive. The connection was lost.", item), !reason);
+    fail(element, reason ?? gettext("%(name)s was not uploaded because the connection was lost.", item), !reason);
   };
   request.onload = () => {
     let answer;
@@ -139,9 +139,9 @@ function upload(element, item) {
     if (answer?.attachment) settle(element, answer.attachment);
     else if (answer) fail(element, answer.reason, answer.code === "storage_full");
     else if (reason === tooLarge) fail(element, reason);
-    else if (reason) fail(element, gettext("%(name)s was not taken. %(reason)s", { name: item.name, reason }), true);
+    else if (reason) fail(element, gettext("%(name)s was not uploaded. %(reason)s", { name: item.name, reason }), true);
     else if (item.resource) fail(element, gettext("%(name)s could not be read from its tool server.", item), true);
-    else fail(element, gettext("%(name)s was not taken. Sign in again in another tab, and try it again.", item), true);
+    else fail(element, gettext("%(name)s was not uploaded. Sign in again in another tab, then try again.", item), true);
   };
   request.open("POST", at(""));
   request.setRequestHeader("HX-Request", "true"); // errors are sentences instead of pages
@@ -171,7 +171,7 @@ export function add(files) {
       ));
     } else if (file.size > bytes) {
       const sizes = { name, size: sizeText(file.size), most: sizeText(Number(bytes)) };
-      fail(element, gettext("%(name)s has %(size)s; at most %(most)s can be attached.", sizes));
+      fail(element, gettext("%(name)s is too large (%(size)s). The limit is %(most)s.", sizes));
     }
   }
   startWaiting();

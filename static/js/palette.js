@@ -92,7 +92,7 @@ function groups() {
 
 function draw(isKept = false) {
   const isAsking = !step && found.query !== field.value.trim() && !field.value.startsWith("/");
-  const none = step && !step.choices.length ? gettext("Press Enter to run it.") : gettext("No matches.");
+  const none = step && !step.choices.length ? gettext("Press Enter to run the command.") : gettext("No matches.");
   choices.show(groups(), { empty: isAsking ? gettext("Searching…") : none, isKept });
 }
 

@@ -20,7 +20,7 @@ export function showPeople({ people, count }, socket) {
   const others = people.filter(({ id }) => id !== me);
   list.hidden = !others.length;
   list.replaceChildren(...others.slice(0, MAX_SHOWN).map(({ name, may_write: may }) => {
-    const title = may ? gettext("%(name)s, may write and approve", { name }) : gettext("%(name)s, reads", { name });
+    const title = may ? gettext("%(name)s, can write and approve", { name }) : gettext("%(name)s, can read", { name });
     const mark = create("span", { className: "who", textContent: name.slice(0, 1).toUpperCase(), title });
     mark.role = "img";
     mark.ariaLabel = title;

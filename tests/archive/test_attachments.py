@@ -83,7 +83,7 @@ def test_any_readable_text_is_treated_as_plain_text(data: bytes) -> None:
         (b"\x7fELF\x02\x01\x01\x00\x00", "attachment_type", "PNG, JPEG, GIF, WebP"),
         (b"PK\x03\x04\x14\x00\x00\x00\xff\xfe", "attachment_type", "PDF and text"),
         (b"text with a \x00 in it", "attachment_type", "can be attached"),
-        ("Äpfel;3\r\n".encode("cp1252"), "attachment_type", "is not in UTF-8"),
+        ("Äpfel;3\r\n".encode("cp1252"), "attachment_type", "is not encoded in UTF-8"),
         (b"\xff\xfe\x00", "attachment_type", "can be attached"),
         (files.image_bytes("JPEG", (400, 400))[:-400], "attachment_damaged", "damaged image"),
         (b"GIF89a/*\xff*/=alert(1)", "attachment_damaged", "damaged image"),
@@ -94,7 +94,7 @@ def test_any_readable_text_is_treated_as_plain_text(data: bytes) -> None:
         (b"%PDF-1.7\nnothing of the kind", "attachment_damaged", "damaged PDF"),
         (files.pdf_bytes(1, password="x"), "attachment_encrypted", "protected"),
         (files.pdf_bytes(101), "attachment_too_large", "more than 100 pages"),
-        (b"x" * 10_000_001, "attachment_too_large", "the limit is 10.0 MB"),
+        (b"x" * 10_000_001, "attachment_too_large", "The limit is 10.0 MB"),
         (b"x" * 400_001, "attachment_too_large", "the workspace's folder"),
     ],
 )
@@ -121,7 +121,7 @@ def test_pdf_pages_that_are_named_repeatedly_are_counted_once() -> None:
 def test_pdf_that_takes_too_long_to_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = b"%PDF-1.4\ntrailer\n" + b"<<" * 4_000_000 + b"\nstartxref\n9\n%%EOF"
     monkeypatch.setattr("conversations.archive.file_types.READING_SECONDS", 0.3)
-    with pytest.raises(TooLarge, match=r"nested\.pdf takes too much time or memory to be read\."):
+    with pytest.raises(TooLarge, match=r"nested\.pdf takes too much time or memory to read\."):
         examine(nested, "nested.pdf")
 
 

@@ -197,7 +197,7 @@ def test_files_survive_a_reload_and_are_queued_with_their_message(
 
     # Files that are too large or too many are reported immediately.
     choose(page, ("big.txt", b"x" * 1_000_001))
-    refusal = "big.txt has 1.0 MB; at most 1.0 MB can be attached."
+    refusal = "big.txt is too large (1.0 MB). The limit is 1.0 MB."
     expect(tray(page).get_by_text(refusal)).to_be_visible()
     page.get_by_role("button", name="Remove big.txt").click()
     choose(page, *[(f"{number}.txt", b"words") for number in range(11)])
@@ -239,12 +239,13 @@ def test_a_failed_upload_can_be_retried_before_the_page_reloads(
     expect(page.get_by_role("button", name="Try")).to_have_count(0)
     page.route("**/attachments/", proxy_error(502))
     choose(page, ("a.txt", b"words"))
-    refusal = "a.txt was not taken. The server is not responding. Try again."
+    refusal = "a.txt was not uploaded. The server is not responding. Try again."
     expect(tray(page).get_by_text(refusal)).to_be_visible()
     page.unroute("**/attachments/")
     page.route("**/attachments/", lambda route: route.abort())
     page.get_by_role("button", name="Try a.txt again").click()
-    expect(tray(page).get_by_text("a.txt did not arrive.")).to_be_visible()
+    lost = "a.txt was not uploaded because the connection was lost."
+    expect(tray(page).get_by_text(lost)).to_be_visible()
     page.unroute("**/attachments/")
     page.evaluate(COUNT_SECONDS)
     line.send({"type": "reload", "reason": "rewound"})
@@ -309,14 +310,16 @@ def test_failed_scripts_and_uploads_are_reported_and_work_later(
     # A message is not sent while one of its files has failed to upload.
     page.route("**/attachments/", lambda route: route.abort())
     choose(page, ("a.txt", b"words"), ("b.txt", b"words"))
-    expect(tray(page).get_by_text("did not arrive.")).to_have_count(2)
+    expect(
+        tray(page).get_by_text("was not uploaded because the connection was lost.")
+    ).to_have_count(2)
     chat.send("What is in these?")
     refused = page.get_by_role("alert")
-    expect(refused).to_have_text("a.txt is not attached. Try it again or remove it.")
+    expect(refused).to_have_text("a.txt is not attached. Try again or remove it.")
     expect(chat.message).to_have_value("What is in these?")
     page.unroute("**/attachments/")
     page.get_by_role("button", name="Try a.txt again").click()
-    expect(refused).to_have_text("b.txt is not attached. Try it again or remove it.")
+    expect(refused).to_have_text("b.txt is not attached. Try again or remove it.")
     page.get_by_role("button", name="Remove b.txt").click()
     expect(refused).to_be_hidden()
     chat.ask("What is in it?")

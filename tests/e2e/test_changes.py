@@ -109,12 +109,12 @@ def test_all_changes_of_a_session_can_be_undone_and_redone(
     assert "somebody else's" in (folder / "beds.py").read_text()
     assert not (folder / "build").exists()
     expect(panel.locator(".items").first.locator(".path")).to_have_text(["garden/beds.py"])
-    put_back = panel.get_by_role("heading", name="Put back").locator("xpath=following-sibling::ul")
+    put_back = panel.get_by_role("heading", name="Restored").locator("xpath=following-sibling::ul")
     expect(put_back.first.locator(".path")).to_have_count(6)
     take_both_pictures(page, "changes-parted")
     assert page.evaluate(STICKS_OUT, "Alle Änderungen rückgängig machen") == []
     expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
-    tick = panel.get_by_role("checkbox", name="Replace what is there now")
+    tick = panel.get_by_role("checkbox", name="Replace the current version")
     tick.check()
 
     # The ticked box and the status message stay when a new row arrives.

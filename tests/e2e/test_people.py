@@ -34,7 +34,7 @@ def test_two_people_see_each_other_and_the_author_of_each_message(
     other = open_context(storage_state=None).new_page()
     other.goto(add_person(server, "zoe"))
     other.goto(chat.page.url)
-    zoe = chat.page.get_by_role("img", name="zoe, may write and approve")
+    zoe = chat.page.get_by_role("img", name="zoe, can write and approve")
     expect(zoe).to_be_visible()
     expect(other.get_by_role("list", name="Also here").get_by_role("listitem")).to_have_count(1)
     other.get_by_role("textbox", name="Message").press_sequentially("I am")

@@ -38,7 +38,7 @@ def test_a_first_visit_opens_a_chat_with_the_tour_of_the_demo_model(
     chat.wait_idle()
     page.get_by_role("link", name="Undo a change").click()
     expect(page.locator("#panel")).to_contain_text("demo-notes.md")
-    page.get_by_role("link", name="See what the model was sent").click()
+    page.get_by_role("link", name="See what was sent to the model").click()
     expect(page.locator("#panel")).to_contain_text("Latest call")
 
     page.get_by_role("button", name="Look 300 turns back").click()

@@ -199,7 +199,7 @@ def test_a_notebook_of_very_many_values_is_shown_as_source() -> None:
     text = '{"cells": [' + "[]," * MAX_JSON_VALUES + "{}]}"
     shown = render("a.ipynb", text)
     assert 'class="source"' in shown.html
-    assert shown.note.startswith("This notebook has more than 1\u202f000\u202f000 values.")
+    assert shown.note.startswith("This notebook has more than 1\u202f000\u202f000 values,")
 
 
 DEEP = "<div>\n" * 200_000
@@ -225,7 +225,7 @@ def test_html_that_takes_too_long_is_shown_as_source() -> None:
     """
     shown = render("a.html", DEEP)
     assert not shown.is_page
-    assert shown.note.startswith("This page has too much in it")
+    assert shown.note.startswith("This page is too large to render")
     assert shown.note.endswith("more lines are not shown.")
     assert 'class="source"' in shown.html
 
@@ -326,7 +326,7 @@ def test_partial_files_are_refused_or_shown_as_source() -> None:
     assert "too large" in render("a.png", picture("PNG"), is_cut=True).note
     # The beginning of a page would be another page, so its source is shown.
     assert 'class="source"' in render("a.html", "<p>x", is_cut=True).html
-    assert "no preview of its kind" in render("a.bin", b"\0\1").note
+    assert "This type of file cannot be previewed" in render("a.bin", b"\0\1").note
 
 
 def test_images_are_embedded_as_data_urls() -> None:
@@ -375,14 +375,14 @@ def test_a_pdf_that_exceeds_a_limit_is_not_called_damaged(tmp_path: Path, memory
     page = BLANK.replace(b">>", b"/Contents 4 0 R>>")
     content = b"<</Filter/FlateDecode/Length %d>>\nstream\n%s\nendstream"
     slow = pdf(b"<</Type/Catalog/Pages 2 0 R>>", kids, page, content % (len(drawing), drawing))
-    assert render("a.pdf", slow).note == f"{TOO_MUCH} to be shown. Download it to open it."
+    assert render("a.pdf", slow).note == f"{TOO_MUCH} to preview. Download it to open it."
 
 
 def test_a_damaged_page_does_not_hide_the_others() -> None:
     kids = b"<</Type/Pages/Kids[3 0 R 9 0 R 4 0 R]/Count 3>>"
     shown = render("a.pdf", pdf(b"<</Type/Catalog/Pages 2 0 R>>", kids, BLANK, BLANK))
     assert shown.html.count("data:image/webp;base64,") == 2
-    assert "<p>Page 2 is damaged, and cannot be shown.</p>" in shown.html
+    assert "<p>Page 2 cannot be shown because it is damaged.</p>" in shown.html
     assert not shown.note
 
 

@@ -540,7 +540,7 @@ def test_the_card_of_an_edit_shows_the_diff() -> None:
 def test_a_card_that_is_cut_links_to_the_whole() -> None:
     html = asked(command="x" * 30_000)
     assert "10\u202f000 more characters" in html
-    assert f'<a href="{RECORD}" data-action="panel">Show all of it</a>' in html
+    assert f'<a href="{RECORD}" data-action="panel">Show in full</a>' in html
 
 
 @pytest.mark.parametrize("data", [None, {}, {"call": "no uuid"}, {"call": 3}])

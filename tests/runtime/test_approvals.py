@@ -271,7 +271,7 @@ async def test_a_call_without_a_kind_cannot_be_always_allowed(
     wire.enqueue(*answers(("work", {})))
     await send(runtime, garden)
     [call] = await until_waiting(garden)
-    with pytest.raises(Rejected, match="once at a time"):
+    with pytest.raises(Rejected, match="one at a time"):
         await allow(runtime, garden, call, "always")
     await runtime.cancel_call(garden, call=call.uuid, user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
@@ -288,7 +288,7 @@ async def test_an_old_question_cannot_always_allow_a_kind_that_was_dropped(
     wire.enqueue(*answers(("add", {"line": "one", "kind": "shell:setsid"})))
     await send(runtime, garden)
     [call] = await until_waiting(garden)
-    with pytest.raises(Rejected, match="once at a time"):
+    with pytest.raises(Rejected, match="one at a time"):
         await allow(runtime, garden, call, "always")
     await runtime.stop_run(garden)
 

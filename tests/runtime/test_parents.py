@@ -238,7 +238,9 @@ async def test_the_account_of_the_parent_is_part_of_the_manifest(
     await sync_to_async(purge_parent)()
     assert await sync_to_async(find_tables)("We decided") == []
     rebuilt = await sync_to_async(rebuild_request)(call.pk)
-    assert rebuilt.reason == "The session that this one goes on from was purged."
+    assert (
+        rebuilt.reason == "The session that this one was created from has been permanently deleted."
+    )
     assert not rebuilt.is_damaged
 
 

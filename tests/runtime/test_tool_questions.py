@@ -76,7 +76,7 @@ async def test_an_answer_is_sent_to_the_server(
         await runtime.answer_question(garden, **one)
     with pytest.raises(Rejected, match="action"):
         await runtime.answer_question(garden, **one | {"action": "cancel"})
-    with pytest.raises(Conflict, match="over"):
+    with pytest.raises(Conflict, match="no longer needs"):
         await runtime.answer_question(garden, **one | {"question": "another"})
     content = {"name": "Bob", "other": "left out"}
     await runtime.answer_question(garden, **one, content=content)
@@ -150,7 +150,7 @@ async def test_a_stop_ends_the_question_and_the_server_is_told(
     await runtime.wait_idle(garden.pk)
     [notice] = await notices(garden, "question_answered")
     assert notice.text == "Not answered: What is your name?"
-    with pytest.raises(Conflict, match="over"):
+    with pytest.raises(Conflict, match="no longer needs"):
         await runtime.answer_question(
             garden, call=call.uuid, question=asked["id"], action="decline", user_pk=garden.owner_id
         )

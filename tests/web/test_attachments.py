@@ -56,7 +56,9 @@ def test_file_above_the_size_limit_is_refused(
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_attachment_bytes", 1000)
     [answer] = upload(browser_of(user), session, ("a.txt", b"x" * 1001))
-    assert answer["reason"] == "a.txt has 1\u202f001 bytes; the limit is 1\u202f000 bytes."
+    assert (
+        answer["reason"] == "a.txt is too large (1\u202f001 bytes). The limit is 1\u202f000 bytes."
+    )
     assert not Attachment.objects.exists()
 
 

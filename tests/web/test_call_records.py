@@ -104,7 +104,7 @@ def test_record_shows_the_call_its_decision_and_its_result(
         "Edit beds.py",
         "Done , exit 3",
         "Always allowed by ann: changes of files",
-        "Took 120 ms",
+        "Duration 120 ms",
         "turn 1",
         "Changes +1 −1",
         "1 changed",
@@ -127,7 +127,7 @@ def test_waiting_call_shows_the_diff_that_it_would_make(
     ToolCall.objects.filter(pk=call.pk).update(asked=json.dumps(asked.as_data()), result_turn=None)
     text = text_of(owner.get(address(call)).text)
     assert "Waiting" in text
-    assert "What it would change +1 −1" in text
+    assert "Proposed changes +1 −1" in text
     assert "Output" not in text
     assert "No output." in text_of(owner.get(address(call, "tool_call_output")).text)
 

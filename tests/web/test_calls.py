@@ -163,7 +163,7 @@ def test_record_of_an_unknown_version_shows_a_notice(owner: Client, answered: Se
     make_call(answered, MANIFEST | {"v": 1})
     page = words(owner.get(of_turn(answered)))
     assert "its version is unknown" in page
-    assert "recorded before requests could be rebuilt" in page
+    assert "recorded without the data to rebuild its request" in page
     assert "Session state" not in page
 
 

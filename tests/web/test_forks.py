@@ -85,7 +85,7 @@ def test_long_list_of_forks_is_truncated_and_costs_no_more_queries(
     with CaptureQueriesContext(connection) as many:
         text = owner.get(address).text
     assert len(many) == len(one)
-    assert f"These are the first {MAX_FORKS_SHOWN}." in text
+    assert f"Only the first {MAX_FORKS_SHOWN} are shown." in text
     assert f"Branch {MAX_FORKS_SHOWN - 1}" in text
     # Look only at the main part, because the sidebar lists the newest sessions.
     assert f"Branch {MAX_FORKS_SHOWN}<" not in text.partition("<main")[2]

@@ -84,7 +84,7 @@ async def test_a_form_changes_an_item(
 @pytest.mark.parametrize(
     ("data", "status", "reason"),
     [
-        ({"action": "edit", "text": " "}, 400, "A wording must have at least one character."),
+        ({"action": "edit", "text": " "}, 400, "The text must have at least one character."),
         ({"action": "edit", "text": "x" * 161}, 413, "at most 160 characters"),
         ({"action": "burn"}, 400, "Choose an action."),
         ({"action": "pin", "item": "d999"}, 400, "no longer in the session state"),

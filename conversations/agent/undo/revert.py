@@ -190,7 +190,7 @@ class _RevertExecution:
                     is_unread = plan.current is not None and not plan.current.is_read
                     if not is_unread and not disk.same_state(now, plan.current):
                         raise Rejected(
-                            "%(path)s has just changed. Reload and try again.",
+                            "%(path)s has just changed. Reload the page and try again.",
                             path=shown(plan.path),
                             code="file_changed",
                         )

@@ -129,7 +129,7 @@ def read_manifest(text: str) -> Manifest:
         values["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
         return Manifest.model_validate(values)
     except (TypeError, ValueError) as error:  # pydantic's ValidationError is a ValueError
-        raise MalformedPayload(say("a part of it is not what it should be")) from error
+        raise MalformedPayload(say("a part of it is invalid")) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,19 +164,21 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
     try:
         manifest = load_json(call.manifest, default={})
         if not isinstance(manifest, dict) or manifest.get("v") != MANIFEST_VERSION:
-            reason = say("This call was recorded before requests could be rebuilt.")
+            reason = say("This call was recorded without the data to rebuild its request.")
             return RebuiltRequest(reason=reason)
         rebuild = REBUILT_BY.get(manifest.get("kind", ""), _rebuild_window)
         request = rebuild(call.session_id, manifest)
     except ParentPurged:
-        return RebuiltRequest(reason=say("The session that this one goes on from was purged."))
+        return RebuiltRequest(
+            reason=say("The session that this one was created from has been permanently deleted.")
+        )
     except (KeyError, TypeError, ValueError, NotFound) as error:
         return RebuiltRequest(
             reason=say("The record of this call is damaged: %(reason)s.", reason=str(error)),
             is_damaged=True,
         )
     matches = request_digest(request) == call.request_digest
-    differs = "" if matches else say("What is rebuilt differs from what was sent.")
+    differs = "" if matches else say("The rebuilt request differs from the one that was sent.")
     return RebuiltRequest(request=request, matches=matches, reason=differs, is_damaged=not matches)
 
 

@@ -50,7 +50,7 @@ def rebuild_sampling_request(session_pk: int, manifest: Mapping[str, Any]) -> Mo
     [event] = walk_events(session_pk, start=manifest["asked_at"] - 1, limit=1)
     question = read_question(event.payload.data) if isinstance(event.payload, Info) else None
     if question is None or not question.prompt:
-        raise NotFound("The question of the tool server is not there.")
+        raise NotFound("The tool server's question no longer exists.")
     return make_sampling_request(question.prompt)
 
 

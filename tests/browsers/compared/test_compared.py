@@ -141,7 +141,7 @@ def talk(hand: Hand, chat: Chat, wire: WireThread) -> None:
         hand.click(button(page, "Earlier version").last)
         expect(page.get_by_role("region", name="Another version")).to_be_visible()
     with hand.task("Go on from that version"):
-        hand.click(button(page, "Use this one"))
+        hand.click(button(page, "Use this version"))
         expect(rows).to_contain_text("Another plan.")
     chat.wait_idle()
     with hand.task("Link to one message"):
