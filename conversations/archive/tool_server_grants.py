@@ -25,7 +25,7 @@ MAX_SIGN_IN_AGE = timedelta(minutes=10)  # From the button to the authorization 
 MAX_ANSWER_CHARS = 4_000
 
 PURPOSE = "tool_server"
-_IS_OVER = say("This sign-in is over or belongs to somebody else. Start it again.")
+_IS_OVER = say("This sign-in has expired or belongs to someone else. Start again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,7 +208,9 @@ class LoomErrorMiddleware(MiddlewareMixin):
         is_page = request.method in ("GET", "HEAD") and not request.path.startswith(ROOT)
         if not (isinstance(response, HttpResponseNotAllowed) and is_page):
             return response
-        message = gettext("This address only takes a form. Go back to the page that has it.")
+        message = gettext(
+            "This address only accepts submitted forms. Go back to the page with the form."
+        )
         page = _refusal(request, message, code="method_not_allowed", status=response.status_code)
         page["Allow"] = response["Allow"]
         return _logged(page)

@@ -83,8 +83,8 @@ class SharedForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         if self._overtaken:
             message = gettext(
-                "Nothing was saved. Somebody else has changed this meanwhile: %(names)s. To see "
-                "it, open this page in another tab. Saving again replaces it."
+                "Nothing was saved because someone else has changed: %(names)s. To see the "
+                "change, open this page in another tab. Saving again overwrites it."
             )
             raise forms.ValidationError(message % {"names": ", ".join(self._overtaken)})
         return self.cleaned_data
@@ -223,7 +223,7 @@ class ToolRulesForm(SharedForm):
             (AUTO, gettext_lazy("Run without asking")),
             (READ_ONLY, gettext_lazy("Read-only: refuse changes")),
         ),
-        help_text=gettext_lazy("Read-only calls never ask."),
+        help_text=gettext_lazy("Read-only calls never need approval."),
     )
     allows_network = forms.BooleanField(
         required=False,
@@ -237,8 +237,8 @@ class ToolRulesForm(SharedForm):
             (Workspace.ChannelRecall.WORKSPACE, gettext_lazy("The whole workspace")),
         ),
         help_text=gettext_lazy(
-            "With the whole workspace, people who talk to the model there can be told what was "
-            "said in any session of this workspace, including direct messages."
+            "If you choose the whole workspace, people who talk to the model there can find "
+            "out what was said in any session of this workspace, including direct messages."
         ),
     )
 

@@ -59,7 +59,9 @@ def providers_refresh(request: HttpRequest) -> HttpResponse:
     """Ask a provider for its models again, and delete what was learnt of them."""
     models, state = _find(request)
     _wait(models.forget_learnt(state.config.name))
-    message = gettext("%(provider)s was asked again.") % {"provider": state.config.name}
+    message = gettext("The models of %(provider)s were checked again.") % {
+        "provider": state.config.name
+    }
     messages.success(request, message)
     return redirect("providers")
 
@@ -86,7 +88,7 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     port = request.POST.get("port", "")
     server = next((server for server in _find_servers() if str(server.port) == port), None)
     if server is None:
-        raise Rejected("No model server answers on that port any more.", code="no_server")
+        raise Rejected("No model server responds on that port anymore.", code="no_server")
     loom = settings.LOOM
     try:
         loom.read_providers()  # An addition to an invalid file would not be used.
@@ -99,7 +101,7 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     runtime = started_runtime()
     if runtime is not None:
         _wait(runtime.models.follow_file())
-    message = gettext("%(provider)s is connected. Its models can be chosen now.")
+    message = gettext("%(provider)s is connected. You can now choose its models.")
     messages.success(request, message % {"provider": name})
     return redirect("providers")
 

@@ -69,7 +69,7 @@ def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
     """Revoke a permission, so that calls of this kind ask again."""
     workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(workspace, pk=pk, user_pk=request.user.pk)
-    messages.success(request, gettext("Revoked. Calls of this kind ask again."))
+    messages.success(request, gettext("Revoked. Calls of this kind need approval again."))
     return redirect("workspace_tools", slug=slug)
 
 

@@ -157,7 +157,7 @@ def test_a_tool_server_can_ask_the_model_and_the_person(
     page.evaluate(
         "import('/static/js/attach.js').then(({ addResource }) => addResource('sdk:beds://x'))"
     )
-    expect(tray).to_contain_text("The tool server sdk did not give beds://x.")
+    expect(tray).to_contain_text("The tool server sdk did not return beds://x.")
     tray.get_by_role("button", name=re.compile("^Remove")).click()
 
     # A question can be answered without JavaScript.
@@ -182,7 +182,7 @@ def test_a_person_can_sign_in_and_out_at_a_tool_server(
     wait_until(lambda: "connecting" not in page.request.get(settings).text())
     page.reload()
     card = page.get_by_role("region", name="Tool servers")
-    expect(card).to_contain_text("Sign-in needed")
+    expect(card).to_contain_text("Sign-in required")
     card.get_by_role("button", name="Sign in to tickets").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to tickets")
     expect(page.get_by_text("every workspace")).to_be_visible()
@@ -194,4 +194,4 @@ def test_a_person_can_sign_in_and_out_at_a_tool_server(
     assert violations_everywhere(page, "tool-server-signed-in") == []
     card.get_by_role("button", name="Sign out of tickets").click()
     expect(page.get_by_text("Signed out of tickets.")).to_be_visible()
-    expect(card).to_contain_text("Sign-in needed")
+    expect(card).to_contain_text("Sign-in required")

@@ -123,7 +123,7 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     await asyncio.to_thread(get, server.url.replace("/mcp", "/forget?clients"))
     answer = await sign_in(runtime, garden)
     for late in (answer, {"error": "access_denied"}):
-        with pytest.raises(Rejected, match="is over"):
+        with pytest.raises(Rejected, match="has expired"):
             await sync_to_async(save_answer)(late, user_pk=garden.owner_id)
     assert (await call(runtime, garden, wire, 1)).startswith("1 from")
     assert (await log_of(server))[2:] == [f"authorize {server.url}", "authorization_code"]
@@ -142,7 +142,7 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     assert (await log_of(server))[4:] == ["refresh_token"]
     # The server does not accept the grant any more.
     await asyncio.to_thread(get, server.url.replace("/mcp", "/forget"))
-    assert "Sign-in needed" in await call(runtime, garden, wire, 3)
+    assert "Sign-in required" in await call(runtime, garden, wire, 3)
     await until(runtime, garden, lambda state: state.needs_sign_in)
     await asyncio.to_thread(get, server.url.replace("/mcp", "/forget?clients"))
     await sign_in(runtime, garden)
@@ -172,7 +172,7 @@ async def test_processes_share_a_grant(
     before = (await sync_to_async(read_secrets)(key))["tokens"]
     await one.tool_servers.sign_out(*where)
     [connection] = other.tool_servers._connections.values()
-    with pytest.raises(ServerFailed, match="Sign-in needed"):
+    with pytest.raises(ServerFailed, match="Sign-in required"):
         await connection.call("echo", {"text": "hello"}, report=print)
     assert other.tool_servers.describe(workspace.slug)[0].needs_sign_in
     # The tokens of a late refresh are stored neither without a grant nor in the next grant.
@@ -192,7 +192,7 @@ async def test_only_a_refused_refresh_requires_a_new_sign_in(
     await sign_in(runtime, garden_auto)
     key = ServerKey(workspace="", name=NAME, url=server.url)
     [connection] = runtime.tool_servers._connections.values()
-    for status, words in ((503, "HTTP 503"), (400, "Sign-in needed")):
+    for status, words in ((503, "HTTP 503"), (400, "Sign-in required")):
         await until(runtime, garden_auto, lambda state: state.state == "ready")
         await asyncio.to_thread(get, server.url.replace("/mcp", f"/fail?{status}"))
         await sync_to_async(save_secrets)(key, expires_at=time() - 1)
@@ -211,10 +211,10 @@ async def test_a_server_can_require_a_sign_in_for_calls_only(
         runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
         await until(runtime, garden, lambda state: state.state == "ready")
         [connection] = runtime.tool_servers._connections.values()
-        with pytest.raises(ServerFailed, match="Sign-in needed"):
+        with pytest.raises(ServerFailed, match="Sign-in required"):
             await connection.call("echo", {"text": "hello"}, report=print)
         await until(runtime, garden, lambda state: state.state == "ready" and state.needs_sign_in)
-        assert state_of(runtime, garden).reason == "Sign-in needed."
+        assert state_of(runtime, garden).reason == "Sign-in required."
         await sign_in(runtime, garden)
         await until(runtime, garden, lambda state: not state.needs_sign_in)
         given = await connection.call("echo", {"text": "hello"}, report=print)
@@ -234,7 +234,7 @@ async def test_a_sign_in_answer_of_another_person_or_issuer_is_refused(
     answer = dict(parse_qsl(urlsplit(back).query))
     other = await django_user_model.objects.acreate(username="eve")
     for changed, user_pk in ((answer, other.pk), (answer | {"state": "x"}, garden.owner_id)):
-        with pytest.raises(Rejected, match="belongs to somebody else"):
+        with pytest.raises(Rejected, match="belongs to someone else"):
             await sync_to_async(save_answer)(changed, user_pk=user_pk)
     # The answer names another issuer than the one that was asked (a mix-up attack).
     mixed = answer | {"iss": "https://example.org"}
@@ -264,7 +264,7 @@ async def test_metadata_of_another_issuer_is_refused(
 @pytest.mark.parametrize(
     ("status", "limits", "reason"),
     [
-        ("200", {}, "It does not ask for a sign-in"),
+        ("200", {}, "does not require a sign-in"),
         ("401", {"http.MAX_LINE_BYTES": 20_000}, "a response of more than 20,000 bytes"),
         ("401", {"oauth.SIGN_IN_TIMEOUT_SECONDS": 0.5}, "It did not respond in time"),
     ],
@@ -306,7 +306,7 @@ async def test_the_content_of_an_unreadable_response_is_not_shown(
                 while (grant := await ToolServerGrant.objects.aget()).state_digest:
                     await asyncio.sleep(0.02)
             problem = grant.problem
-        assert "cannot be read" in problem
+        assert "unreadable response" in problem
         assert "not-to-be-seen" not in problem
 
 
@@ -359,7 +359,7 @@ def test_a_sign_in_can_begin_while_the_sdk_is_being_loaded(
     with http_servers() as server:
         environment = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
         done = starts.run("-c", BEGUN_AT_ONCE, server.url, env=environment)
-    assert done.stdout == "web: It does not ask for a sign-in.\n", done.stderr
+    assert done.stdout == "web: The tool server does not require a sign-in.\n", done.stderr
 
 
 async def test_client_credentials_sign_in_without_a_person(
@@ -431,7 +431,7 @@ async def test_the_check_command_uses_the_stored_grant(
     made = config(**{NAME: {"url": server.url}, "own": own})
     monkeypatch.setattr(settings.LOOM, "mcp", made)
     said = await sync_to_async(check_servers)()
-    assert f"{NAME} (HTTP): failed. Sign-in needed\n" in said
+    assert f"{NAME} (HTTP): failed. Sign-in required\n" in said
     assert "own (HTTP): ready\n    ask\n" in said
     made = config(**{NAME: {"url": server.url}})
     monkeypatch.setattr(settings.LOOM, "mcp", made)

@@ -466,7 +466,7 @@ async def test_unused_programs_are_ended_and_started_when_needed(
     servers.close_unused()
     await until(lambda: state_of(servers).state == "off")
     await until(lambda: not is_running(pid))
-    assert state_of(servers).reason == "It starts when it is needed."
+    assert state_of(servers).reason == "Starts when it is needed."
     assert "mcp__plain__echo" in await servers.prepare("garden", tmp_path)
 
 

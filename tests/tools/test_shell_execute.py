@@ -91,7 +91,8 @@ def test_approval_points_out_invisible_characters(commands: Commands) -> None:
     plan = commands.plan("shell_execute", command="echo \u202egnp.exe")
     assert isinstance(plan, CallPlan)
     assert plan.note.endswith(
-        "It contains invisible characters, or characters that change the direction of text."
+        "The command contains invisible characters, or characters that change the direction "
+        "of text."
     )
     assert not plan.kind_key
 

@@ -160,7 +160,7 @@ def test_change_of_a_self_running_file_is_marked_and_approved_each_time(
         use.plan("move_file", source="plain", destination=path),
     ):
         assert isinstance(plan, CallPlan)
-        assert plan.note.endswith("Other programs run this automatically.")
+        assert plan.note.endswith("Other programs run this file automatically.")
         assert plan.kind_key == ""
     plain = use.plan("write_file", path="src/main.py", content="x")
     assert isinstance(plain, CallPlan)

@@ -175,7 +175,7 @@ def test_permission_for_an_obsolete_kind_no_longer_applies(session: Session, use
     assert read_rules(session.pk, user_pk=user.pk).allowed == {"shell:ls"}
     assert [item.applies for item in list_permissions(workspace)] == [False, True]
     page = browser_of(user).get(reverse("workspace_tools", args=[workspace.slug]))
-    assert page.content.decode().count("No longer applies: asked each time.") == 1
+    assert page.content.decode().count("No longer applies: asks each time.") == 1
     # This permission does not record the description of the tool for which it was given.
     grant_permission(workspace.pk, kind="mcp:plain:touch", label="calls of touch", user_pk=user.pk)
     assert allowed_kinds(session.pk) == {"shell:ls"}

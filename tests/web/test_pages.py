@@ -154,7 +154,7 @@ def test_two_owners_do_not_overwrite_each_others_settings(
     opened = read_form(owner.get(page))
     owner.post(page, opened | {"instructions": "By Anna.", "name": "Anna's"})
     refused = owner.post(page, opened | {"instructions": "By Bert.\r\nAt length."})
-    assert "Somebody else has changed this meanwhile: Instructions." in flat(refused.text)
+    assert "someone else has changed: Instructions." in flat(refused.text)
     shown = read_form(refused)
     assert (shown["instructions"], shown["name"]) == ("By Bert.\r\nAt length.", "Anna's")
     assert read_form(owner.get(page))["instructions"] == "By Anna."
@@ -1089,7 +1089,7 @@ def test_get_of_a_form_address_answers_405_with_an_explanation(
         for path in ("/workspaces/new/", "/w/garden/members/add/", f"/s/{session.uuid}/rename/"):
             response = client.get(path)
             assert (response.status_code, response["Allow"]) == (405, "POST"), path
-            assert "This address only takes a form." in response.text, path
+            assert "This address only accepts submitted forms." in response.text, path
             assert 'href="/"' in response.text, path
     assert (owner.post("/w/garden/").status_code, owner.post("/w/garden/").content) == (405, b"")
 

@@ -74,10 +74,10 @@ async def test_page_shows_the_state_of_servers_but_no_key(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
     page = await get(browser, "providers")
-    assert "Answers, with 4 models." in page
+    assert "Available with 4 models." in page
     assert f"<code>{MODEL}</code>" in page
     assert "1\u202f000\u202f000" in page
-    assert "Does not take" not in page  # no model has been tested
+    assert "Does not support" not in page  # no model has been tested
     assert wire.key not in page
     wire.server.key = "another"
     page = await get(browser, "providers_refresh", provider="chat")
@@ -97,7 +97,7 @@ async def test_model_test_shows_the_answer_and_stores_the_result(
     assert "answered “Hello!”" in page
     assert "tools: yes" in page
     assert "images: no" in page
-    assert "Does not take" in page
+    assert "Does not support" in page
     learnt = await LearntModel.objects.aget(model=MODEL)
     assert learnt.takes == {"tools": True, "images": False}
     await get(browser, "providers_refresh", provider="chat")
@@ -109,7 +109,7 @@ async def test_model_test_reports_an_answer_that_is_only_thinking(
 ) -> None:
     wire.enqueue(Scenario(text="", thinking="They greet me", stop_reason="max_tokens"))
     page = await get(browser, "providers_test", provider="chat", model=MODEL)
-    assert f"<b>{MODEL}</b> answers, but has only thought" in page
+    assert f"<b>{MODEL}</b> responds, but used all tokens" in page
     assert "answered “”" not in page
 
 
@@ -172,7 +172,7 @@ async def test_search_that_finds_no_server_says_so(
     runtime: Runtime, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.web.providers.PORTS", {9: "Nothing"})
-    assert "No other model server answers" in await get(browser, "providers_find")
+    assert "No other model server responds" in await get(browser, "providers_find")
 
 
 # The file

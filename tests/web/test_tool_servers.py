@@ -53,8 +53,8 @@ async def test_settings_show_the_state_of_servers_and_reconnect_one(
     user, session = plot
     client = await async_browser_of(user)
     before = await read(client, "/w/plot/settings/tools/")
-    assert "stdio, off. It starts when it is needed." in before
-    assert "It is turned off for this workspace." in before
+    assert "stdio, off. Starts when it is needed." in before
+    assert "Turned off for this workspace." in before
     assert "is not answering" not in await read(client, f"/s/{session.uuid}/")
     runtime = await current_runtime()
     await runtime.tool_servers.prepare("plot", tmp_path)

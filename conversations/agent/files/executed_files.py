@@ -239,8 +239,8 @@ def _text(line: bytes) -> str:
     return line.removesuffix(b"\r").decode(errors="replace")
 
 
-RUNS_ITSELF = say("Other programs run this automatically.")
-NAMES_SELF_RUNNING = say("It names files that other programs run automatically.")
+RUNS_ITSELF = say("Other programs run this file automatically.")
+NAMES_SELF_RUNNING = say("The command names files that other programs run automatically.")
 
 _FILES = frozenset(
     (

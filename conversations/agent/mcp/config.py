@@ -51,7 +51,7 @@ class SignInNeeded(ServerFailed):
     """A person has to sign in at the server's authorization server."""
 
     def __init__(self) -> None:
-        super().__init__(say("Sign-in needed."))
+        super().__init__(say("Sign-in required."))
 
 
 class CallRefused(McpError):

@@ -340,9 +340,14 @@ async def sign_in(
             async with probe as response:  # The body is not needed
                 pass
         if not states:
-            raise ServerFailed(say("It does not ask for a sign-in."))
+            raise ServerFailed(say("The tool server does not require a sign-in."))
         if response.status_code == httpx2.codes.UNAUTHORIZED:
-            raise ServerFailed(say("It does not accept what the authorization server granted."))
+            raise ServerFailed(
+                say(
+                    "The tool server does not accept the access that the authorization server "
+                    "granted."
+                )
+            )
         return _describe_grant(config, provider)
     except OAUTH_ERRORS as error:
         raise ServerFailed(explain(error)) from error
@@ -379,7 +384,7 @@ def _describe_grant(config: ServerConfig, provider: OAuthClientProvider) -> dict
 def explain(error: BaseException) -> str:
     # The message would quote the response with its tokens
     if isinstance(error.__context__, ValidationError):
-        return say("The authorization server gave a response that cannot be read.")
+        return say("The authorization server sent an unreadable response.")
     reason = one_line(storable(str(error)), limit=300)
     return say("The sign-in failed: %(reason)s", reason=reason)
 

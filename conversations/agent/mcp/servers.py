@@ -80,7 +80,7 @@ LOCK_PAUSE_SECONDS = 0.1  # Between two attempts to get a lock
 
 _WORD = re.compile(r'"([^"]*)"|\S+')
 
-UNUSED = say("It starts when it is needed.")
+UNUSED = say("Starts when it is needed.")
 
 
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
@@ -458,7 +458,7 @@ class ToolServers:
             contents = await connection.read_resource(uri)
         except McpError as error:
             raise Rejected(
-                "The tool server %(server)s did not give %(uri)s. %(reason)s",
+                "The tool server %(server)s did not return %(uri)s. %(reason)s",
                 server=server,
                 uri=one_line(uri, limit=200),
                 reason=error.message,
@@ -493,7 +493,7 @@ class ToolServers:
             data = await connection.get_prompt(offer.name, arguments)
         except McpError as error:
             raise Rejected(
-                "The tool server %(server)s did not give the prompt. %(reason)s",
+                "The tool server %(server)s did not return the prompt. %(reason)s",
                 server=server,
                 reason=error.message,
                 code="prompt_failed",
@@ -564,7 +564,7 @@ class ToolServers:
     def _signable(self, workspace: str, root: Path, name: str) -> ToolServerConnection:
         connection = self._find(workspace, root, name)
         if connection is None or not connection.config.can_sign_in or connection.grants is None:
-            raise Rejected("There is no sign-in for %(name)s.", name=name, code="no_sign_in")
+            raise Rejected("The tool server %(name)s has no sign-in.", name=name, code="no_sign_in")
         return connection
 
     async def _sign_in(
@@ -611,10 +611,10 @@ class ToolServers:
             problem = say("Nobody signed in within ten minutes.")
         except Exception:
             logger.exception("mcp_sign_in_failed")
-            problem = say("The sign-in failed; the log has the reason.")
+            problem = say("The sign-in failed. See the server's log for the reason.")
         finally:
             if not address.done():
-                reason = problem or say("The server ends.")
+                reason = problem or say("The server is shutting down.")
                 refusal = say("%(name)s: %(reason)s", name=config.name, reason=reason)
                 address.set_exception(Rejected(refusal, code="no_sign_in"))
             if states:
@@ -646,7 +646,7 @@ class ToolServers:
     ) -> ServerState:
         connection = self._connections.get(self._key(server, workspace))
         if is_off or connection is None:
-            reason = say("It is turned off for this workspace.") if is_off else UNUSED
+            reason = say("Turned off for this workspace.") if is_off else UNUSED
             return ServerState(
                 name=server.name,
                 transport=server.transport,
@@ -685,7 +685,11 @@ class ToolServers:
         """Return a server's connection. Raise Rejected if it does not exist or is off here."""
         connection = self._find(workspace, root, name)
         if connection is None:
-            raise Rejected("The tool server %(server)s is not there.", server=name, code=code)
+            raise Rejected(
+                "The tool server %(server)s does not exist in this workspace.",
+                server=name,
+                code=code,
+            )
         return connection
 
     def _ready_of(self, workspace: str) -> Iterator[tuple[ServerConfig, ToolServerConnection]]:

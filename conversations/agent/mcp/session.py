@@ -266,7 +266,10 @@ class ToolServerSession:
                 responses[key] = _list_roots(self._root)
             else:
                 raise CallRefused(
-                    say("The server asks for %(what)s, which it cannot have.", what=request.method)
+                    say(
+                        "The server asked for %(what)s, which is not available to it.",
+                        what=request.method,
+                    )
                 )
         return responses
 

@@ -106,7 +106,8 @@ def command_note(*, allows_network: bool, text: str) -> str:
     if hides_something(text):
         notes.append(
             say(
-                "It contains invisible characters, or characters that change the direction of text."
+                "The command contains invisible characters, or characters that change the "
+                "direction of text."
             )
         )
     if names_self_running(text):

@@ -108,7 +108,7 @@ def test_a_webhook_turned_off_by_the_server_can_be_turned_on(
         True,
     )
     overtaken = owner.post(page, shown | WISH | {"events": ["run.completed"]})
-    assert "Somebody else has changed this meanwhile: Events." in overtaken.text
+    assert "someone else has changed: Events." in overtaken.text
     assert re.search(r'class="tag">off<', owner.get(page).text)
     owner.post(f"{page}remove/")
     assert not Webhook.objects.exists()
