@@ -32,7 +32,7 @@ from .workspaces import lock_workspace
 MAX_ENTRIES = 20  # Per workspace, and per person in it
 SCOPES = (FOR_PERSON, FOR_WORKSPACE)
 
-_GONE = say("This is not in the workspace's memory.")
+_GONE = say("This entry is not in the workspace's memory.")
 
 
 def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
@@ -77,9 +77,14 @@ def add_entry(
     Raise Rejected if a value is not valid, and Conflict if there are too many entries.
     """
     if kind not in (RULE, PREFERENCE):
-        raise Rejected("Only rules and preferences can be kept.", code="memory_kind_unknown")
+        raise Rejected(
+            "Only rules and preferences can be kept in the workspace's memory.",
+            code="memory_kind_unknown",
+        )
     if scope not in SCOPES:
-        raise Rejected("Choose for whom to keep it.", code="memory_scope_unknown")
+        raise Rejected(
+            "Choose whether this applies to you or to everyone.", code="memory_scope_unknown"
+        )
     text = _checked_text(text)
     owner = by if scope == FOR_PERSON else None
     session, item = source or (None, None)
@@ -92,7 +97,7 @@ def add_entry(
                 return entry
         if entries.count() >= MAX_ENTRIES:
             raise Conflict(
-                "%(count)s are kept already. Remove one first.",
+                "The workspace's memory already has %(count)s entries. Remove one first.",
                 count=MAX_ENTRIES,
                 code="memory_full",
             )
@@ -165,7 +170,7 @@ def _checked_text(text: str) -> str:
     text = one_line(storable(text), limit=MAX_ITEM_CHARS + 1)
     if not text or len(text) > MAX_ITEM_CHARS:
         raise Rejected(
-            "Write 1 to %(limit)s characters.", limit=MAX_ITEM_CHARS, code="memory_text_length"
+            "Enter 1 to %(limit)s characters.", limit=MAX_ITEM_CHARS, code="memory_text_length"
         )
     return text
 

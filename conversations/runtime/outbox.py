@@ -258,11 +258,11 @@ def describe_status(status: int) -> Message:
     """Return a sentence about a response that is not a success."""
     if 300 <= status < 400:
         return say(
-            "The receiver redirects (%(status)s); redirects are not followed.", status=status
+            "The recipient redirects (%(status)s). Redirects are not followed.", status=status
         )
     if status == GONE:
-        return say("The receiver wants no more messages (410).")
-    return say("The receiver responded with %(status)s.", status=status)
+        return say("The recipient accepts no more messages (410).")
+    return say("The recipient responded with %(status)s.", status=status)
 
 
 def _read_wait(text: str) -> timedelta | None:

@@ -263,10 +263,11 @@ def _list(
     ]
     note = ""
     if len(entries) > MAX_ENTRIES or walk.is_late:
-        note = gettext("Only a part of this folder is shown. Find others by name.")
+        note = gettext("Only part of this folder is shown. Find other files by name.")
         if not walk.is_late:
             note = gettext(
-                "Only %(shown)s of %(count)s entries of this folder are shown. Find others by name."
+                "Only %(shown)s of %(count)s entries of this folder are shown. Find other "
+                "files by name."
             ) % {"shown": number_text(MAX_ENTRIES), "count": number_text(len(entries))}
     return note, rows
 
@@ -282,7 +283,7 @@ def _find(folder: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
             if entry is not None:
                 row = _row(FileAddress(folder.workspace, path), entry, None)
                 rows.append(row | {"name_html": show_hidden(storable(path))})
-    note = gettext("There are too many files to search them all: name a folder.") if is_cut else ""
+    note = gettext("There are too many files to search. Choose a folder.") if is_cut else ""
     if len(matches) == MAX_FOUND_FILES:
         note = gettext("The best %(count)s matches.") % {"count": MAX_FOUND_FILES}
     return note, rows
@@ -316,7 +317,7 @@ def _show_file(
         except LoomError as error:
             note = translate(error.message)
     else:
-        note = gettext("This file has been removed. Its versions are kept.")
+        note = gettext("This file has been removed. Its versions are still available.")
     context: dict[str, Any] = {
         "at": file,
         "name_html": show_hidden(file.name),
@@ -436,7 +437,7 @@ def read_content(file: FileAddress) -> bytes:
         limit = settings.LOOM.snapshot_max_file_bytes
         data = confined.read_bytes(file.root, file.path, limit=limit).data
         if content_digest(data) != file.version:
-            raise NotFound("This version of the file is no longer kept.") from None
+            raise NotFound("This version of the file is no longer stored.") from None
         return data
 
 
@@ -448,7 +449,7 @@ def read_whole(file: FileAddress) -> bytes:
     content = confined.read_bytes(file.root, file.path, limit=limit)
     if content.is_cut:
         raise TooLarge(
-            "%(name)s has more than %(limit)s, which is the limit.",
+            "%(name)s is too large. The limit is %(limit)s.",
             name=shown(file.name),
             limit=size_text(limit),
         )
@@ -588,7 +589,7 @@ def _save_files(request: HttpRequest, folder: FileAddress) -> list[str]:
     size = sum(file.size or 0 for file in files)
     if size > limit:
         raise TooLarge(
-            "These files have %(size)s; the limit of one upload is %(limit)s.",
+            "These files are too large for one upload (%(size)s). The limit is %(limit)s.",
             code="upload_too_large",
             size=size_text(size),
             limit=size_text(limit),
@@ -631,5 +632,8 @@ def _name_all(names: list[str]) -> str:
 
 def _write_file(root: Path, path: str, data: bytes, expect: str | None) -> None:
     if expect == confined.NO_FILE and confined.stat_file(root, path) is not None:
-        raise Rejected("%(path)s is already there. Tick “Replace” to replace it.", path=shown(path))
+        raise Rejected(
+            "%(path)s already exists. To replace it, select “Replace files of the same name”.",
+            path=shown(path),
+        )
     confined.replace_file(root, path, data, expect=expect)

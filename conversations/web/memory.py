@@ -36,9 +36,11 @@ from conversations.rendering.messages import translate
 
 HINTS = {
     FOR_WORKSPACE: gettext_lazy(
-        "Part of every session here, including those of channels and programs."
+        "Included in every session here, also in those of channels and programs."
     ),
-    FOR_PERSON: gettext_lazy("Part of your own sessions here, where other members can read it."),
+    FOR_PERSON: gettext_lazy(
+        "Included in your own sessions here, where other members can read it."
+    ),
 }
 
 
@@ -50,7 +52,7 @@ def save_item(session: Session, item: str, *, scope: str, context: AccessContext
     """
     statement = find_statement(session.pk, item)
     if scope == FOR_PERSON and not has_personal_memory(session, by):
-        raise Rejected("This is not a session of your own.", code="memory_scope_unknown")
+        raise Rejected("This session does not belong to you.", code="memory_scope_unknown")
     add_entry(
         session.workspace,
         kind=statement.kind,

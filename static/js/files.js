@@ -43,7 +43,7 @@ if (form) {
     const fail = async (told) => {
       progress.hidden = true;
       const reasons = told ? [told] : await Promise.all([...input.files].map(whyUnreadable));
-      said.textContent = reasons.find(Boolean) ?? gettext("The upload was interrupted. Nothing is lost here: try again.");
+      said.textContent = reasons.find(Boolean) ?? gettext("The upload was interrupted. Try again.");
     };
     request.addEventListener("error", () => fail());
     request.addEventListener("load", () => {

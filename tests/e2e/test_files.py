@@ -107,7 +107,7 @@ def test_files_can_be_uploaded_by_form_and_by_drop(
     # The same upload again is refused, and the chosen file stays chosen.
     tab.get_by_label("Files for this folder").set_input_files(tmp_path / "one.txt")
     tab.get_by_role("button", name="Upload").click()
-    expect(tab.get_by_role("alert")).to_contain_text("one.txt is already there")
+    expect(tab.get_by_role("alert")).to_contain_text("one.txt already exists")
     tab.get_by_label("Replace files of the same name").check()
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("alert")).to_have_count(0)

@@ -94,7 +94,7 @@ def test_files_are_found_by_a_part_of_their_path(owner: Client, root: Path) -> N
     (root / "deep" / "er" / "plan.md").write_text("# Plan")
     page = owner.get(FILES, {"q": "plan"})
     assert names_in(page) == ["deep/er/plan.md"]
-    assert "has “nothing like it” in it" in owner.get(FILES, {"q": "nothing like it"}).text
+    assert "contains “nothing like it”" in owner.get(FILES, {"q": "nothing like it"}).text
 
 
 def test_search_finds_ignored_files_below_the_folder_shown(
@@ -114,7 +114,7 @@ def test_search_finds_ignored_files_below_the_folder_shown(
         page = owner.get(FILES, {"path": "data", "q": query})
         assert names_in(page) == ["data/row1.txt", "data/row2.txt"]
     page = owner.get(FILES, {"path": "data", "q": "result"})
-    assert "No file in this folder or below it has “result” in its path." in flat(page.text)
+    assert "No file path in this folder or its subfolders contains “result”." in flat(page.text)
     # Files that git does not ignore come first, so a limit on the number of paths keeps them.
     (root / "src").mkdir()
     (root / "src" / "row4.txt").write_text("1\n")
@@ -122,7 +122,7 @@ def test_search_finds_ignored_files_below_the_folder_shown(
     searching._listings._values.clear()
     page = owner.get(FILES, {"q": "row4"})
     assert names_in(page) == ["src/row4.txt"]
-    assert "There are too many files to search them all: name a folder." in page.text
+    assert "There are too many files to search. Choose a folder." in page.text
     assert names_in(owner.get(FILES, {"q": "node_modules/row"})) == ["node_modules/row3.txt"]
 
 
@@ -149,7 +149,7 @@ def test_marks_show_the_files_that_a_session_changed(
     page = owner.get(FILES, {"session": str(calls.session.uuid)})
     marks = dict(re.findall(r'data-mark="([^"]*)".*?<a [^>]*>([^<]*)', page.text, re.DOTALL))
     assert marks == {"1 changed": "src", "changed": "old.txt", "removed": "gone.txt"}
-    assert "Marked: what “" in page.text
+    assert "Files changed by “" in page.text
     # The link to a folder keeps the session. A page without a session has no marks.
     assert f"?path=src&amp;session={calls.session.uuid}" in page.text
     assert "data-mark" not in owner.get(FILES).text
@@ -244,7 +244,7 @@ def test_version_without_a_stored_copy_shows_a_notice(
     for digest in (first, last):
         blob_path(digest).unlink()
     page = owner.get(FILES, {"path": "a.txt", "version": first})
-    assert "This version of the file is no longer kept." in page.text
+    assert "This version of the file is no longer stored." in page.text
     # The file in the folder is the last version, so it can still be shown.
     assert owner.get(FILES, {"path": "a.txt", "version": last}).status_code == 200
 
@@ -419,7 +419,7 @@ def test_upload_replaces_an_existing_file_only_if_asked(owner: Client, root: Pat
     (root / "new.txt").write_text("old\n")
     answer = upload(owner, a_file(), a_file("other.txt"))
     assert answer.status_code == 400
-    assert "new.txt is already there" in answer.text
+    assert "new.txt already exists" in answer.text
     assert "Uploaded: other.txt." in answer.text
     assert (root / "new.txt").read_text() == "old\n"
     assert upload(owner, a_file(), replace="on").status_code == 302
@@ -453,7 +453,7 @@ def test_upload_size_is_limited_and_zero_turns_uploads_off(
     monkeypatch.setattr(settings.LOOM, "max_upload_bytes", 5)
     answer = upload(owner, a_file(), a_file("b.txt"))
     assert answer.status_code == 413
-    assert "the limit of one upload is 5 B" in answer.text
+    assert "The limit is 5 B" in answer.text
     assert list(root.iterdir()) == []
     monkeypatch.setattr(settings.LOOM, "max_upload_bytes", 0)
     assert "turned off" in upload(owner, a_file()).text

@@ -168,7 +168,7 @@ def test_refused_entry_keeps_its_text_in_the_form(owner: Client, workspace: Work
     data = {"kind": "preference", "text": "x" * 200, "scope": "workspace"}
     page = post(owner, "workspace_memory_add", workspace, **data)
     assert page.status_code == 400
-    assert "Write 1 to 160 characters" in page.text
+    assert "Enter 1 to 160 characters" in page.text
     assert "x" * 200 in page.text
 
 

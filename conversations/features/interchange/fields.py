@@ -476,9 +476,9 @@ def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, A
     columns = keys.numbers(*required)
     columns |= keys.columns(model, (name for name in names if name not in required))
     if model is SessionSkill and not (columns["name"] and isinstance(value.get("content"), str)):
-        raise UnusableLine("a skill has a name and a content")
+        raise UnusableLine("a skill needs a name and a content")
     if model is Compaction and not str(columns["summary"]).strip():
-        raise UnusableLine("a compaction has a summary")
+        raise UnusableLine("a compaction needs a summary")
     return columns | ({"metadata": keys.metadata()} if "metadata" in names else {})
 
 
@@ -496,7 +496,7 @@ def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
     columns["sent_type"] = keys.text("sent_type", limit=127)
     digests = (columns["digest"], columns["sent_digest"] or columns["digest"])
     if columns["uuid"] is None or not all(map(DIGEST.fullmatch, digests)):
-        raise UnusableLine("an attachment has a uuid and a digest")
+        raise UnusableLine("an attachment needs a uuid and a digest")
     others = (name for name in ATTACHMENT_COLUMNS if name not in columns)
     return columns | keys.columns(Attachment, others)
 

@@ -112,7 +112,7 @@ def store_rewind(
             raise UnusableLine("it rewinds events that do not exist")
     back_to = columns["back_to"]
     if back_to is not None and not 0 <= back_to < session.rewinds.count():
-        raise UnusableLine("it goes back to a moment that does not exist")
+        raise UnusableLine("it goes back to a point that does not exist")
     if columns["reason"] not in Rewind.Reason.values:
         raise UnusableLine("its reason is unknown")
     columns["created_at"] = columns["created_at"] or session.created_at

@@ -178,7 +178,9 @@ class TurnFiles:
 
     def _report_loss(self, size: int, name: str, reason: str) -> None:
         if size > MAX_KEPT_BYTES:
-            text = say("of %(name)s only the name is kept: %(reason)s", name=name, reason=reason)
+            text = say(
+                "only the name of %(name)s was imported: %(reason)s", name=name, reason=reason
+            )
             self.lost.append(text)
 
     def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:

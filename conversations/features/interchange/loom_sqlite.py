@@ -140,8 +140,8 @@ class _Database:
                 # The missed rows have no session, or a damaged index hides them.
                 if missed > 0:
                     text = say_number(
-                        "%(count)s of its rows belong to no session",
-                        "%(count)s of its rows belong to no session",
+                        "%(count)s row belongs to no session",
+                        "%(count)s rows belong to no session",
                         missed,
                     )
                     yield ImportNote(self._place(table), text)

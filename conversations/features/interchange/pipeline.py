@@ -160,7 +160,7 @@ class ImportRun:
                     text = say("no conversations in %(files)s", files=names)
                 self.report(ImportedRowSource(0, source.name), text)
             if not recognised_files:
-                raise UnreadableSource("Nothing in it could be read.")
+                raise UnreadableSource("Nothing in the file could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         if self.format != AUTO and len(source.files) == 1:
@@ -169,7 +169,7 @@ class ImportRun:
                 recognised = recognise(file)
                 if recognised and recognised != self.format:
                     raise UnreadableSource(
-                        "It was given as %(given)s, but it is %(found)s.",
+                        "The format was given as %(given)s, but the file is %(found)s.",
                         given=self.format,
                         found=recognised,
                     )

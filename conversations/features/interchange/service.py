@@ -43,7 +43,7 @@ def check_size(file: "UploadedFile[Any]") -> None:
     limit = settings.LOOM.max_import_bytes
     if (file.size or 0) > limit:
         raise Rejected(
-            "It is too large; the limit is %(limit)s.",
+            "The file is too large. The limit is %(limit)s.",
             code="import_too_large",
             limit=size_text(limit),
         )

@@ -137,9 +137,9 @@ class ImportForm(forms.Form):
 
     workspace = forms.ChoiceField(
         label=gettext_lazy("Workspace"),
-        help_text=gettext_lazy("Its members can read what you import."),
+        help_text=gettext_lazy("Members of this workspace can read what you import."),
         error_messages={
-            "required": gettext_lazy("Choose the workspace."),
+            "required": gettext_lazy("Choose a workspace."),
             "invalid_choice": gettext_lazy("Choose a workspace in which you can write."),
         },
     )

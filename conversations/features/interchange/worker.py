@@ -138,7 +138,9 @@ class ImportWorker:
         has_sessions = (
             counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
         )
-        return "" if has_sessions or not counts.skipped else say("Nothing in it could be read.")
+        return (
+            "" if has_sessions or not counts.skipped else say("Nothing in the file could be read.")
+        )
 
 
 class _ImportProgress:

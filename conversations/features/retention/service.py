@@ -122,7 +122,7 @@ def refuse_kept(session: Session) -> None:
         if hold.session_id:
             message = say("This session is on hold: %(reason)s", reason=hold.reason)
         else:
-            message = say("Its workspace is on hold: %(reason)s", reason=hold.reason)
+            message = say("The session's workspace is on hold: %(reason)s", reason=hold.reason)
         raise Conflict(message, code="session_held")
 
 

@@ -71,7 +71,7 @@ def holds(request: HttpRequest) -> HttpResponse:
         except Rejected as error:
             form.add_error("reason", translate(error.message))
         else:
-            message = gettext("On hold. It cannot be permanently deleted.")
+            message = gettext("Hold placed. Permanent deletion is blocked.")
             messages.success(request, message)
             return redirect("holds")
     context = {"form": form} | page_of(request, "holds", service.holds_in_force())
@@ -83,7 +83,7 @@ def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
     require_hold_permission(request)
     with refusal_as_message(request):
         service.release_hold(pk, origin=access_context_of(request).origin)
-        messages.success(request, gettext("Released."))
+        messages.success(request, gettext("Hold released."))
     return redirect("holds")
 
 
@@ -203,5 +203,5 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
 def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
     with refusal_as_message(request):
         service.call_off_for(request, person(request), uuid)
-        messages.success(request, gettext("The deletion is cancelled."))
+        messages.success(request, gettext("Deletion cancelled."))
     return redirect("session", uuid=uuid)

@@ -85,7 +85,7 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
             form.add_error(None, translate(error.message))
         else:
             messages.success(
-                request, gettext("The link is ready. Anyone who has it can see the file.")
+                request, gettext("Link created. Anyone with the link can see the file.")
             )
             return redirect(address.url("file_share"))
     context = {
@@ -129,7 +129,7 @@ def shared_files(request: HttpRequest, slug: str) -> HttpResponse:
 def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpResponse:
     workspace, _ = get_folder_for(request, slug, to=WRITE)
     ended = service.revoke_file_link(workspace, file_link, origin=access_context_of(request).origin)
-    messages.success(request, gettext("The link is revoked."))
+    messages.success(request, gettext("Link revoked."))
     address = FileAddress(workspace, real_path(ended.path))
     return redirect(address.url("file_share" if settings.LOOM.share_links else "workspace_files"))
 

@@ -79,7 +79,7 @@ def create_share_link(
     """
     if not 1 <= from_turn <= to_turn <= session.turn_count:
         raise Rejected(
-            "The turns must be between 1 and %(last)s, with the first one first.",
+            "The turns must be between 1 and %(last)s, and the first must not come after the last.",
             code="bad_range",
             last=session.turn_count,
         )

@@ -65,7 +65,7 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
             form.add_error(None, translate(error.message))
         else:
             messages.success(
-                request, gettext("The link is ready. Anyone who has it can read the session.")
+                request, gettext("Link created. Anyone with the link can read the session.")
             )
             return redirect("session_share", uuid=uuid)
     context = {
@@ -91,7 +91,7 @@ def address_of_link(request: HttpRequest, link: ShareLink) -> str:
 def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpResponse:
     session, _ = get_session_for(request, uuid, to=WRITE)
     service.revoke_share_link(session, link, origin=access_context_of(request).origin)
-    messages.success(request, gettext("The link is revoked."))
+    messages.success(request, gettext("Link revoked."))
     return redirect("session_share" if settings.LOOM.share_links else "session", uuid=uuid)
 
 

@@ -168,7 +168,7 @@ def send_test(webhook: Webhook) -> Delivery:
 
 def _require_on(webhook: Webhook) -> None:
     if not webhook.is_active:
-        raise Conflict("The webhook is off; turn it on first.", code="hook_off")
+        raise Conflict("This webhook is off. Turn it on first.", code="hook_off")
 
 
 # Selects a row if any webhook has a message that is due (``_webhooks_with_due``). This query is

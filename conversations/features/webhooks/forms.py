@@ -37,7 +37,8 @@ class WebhookForm(forms.Form):
         label=gettext_lazy("Include transcript text"),
         required=False,
         help_text=gettext_lazy(
-            "The title, the answer and what a call would do. Otherwise only IDs and states."
+            "Includes the title, the answer and what a call would do. Without it, only IDs "
+            "and states are sent."
         ),
     )
 

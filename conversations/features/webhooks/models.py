@@ -21,8 +21,8 @@ EVENTS = {
     RUN_COMPLETED: gettext_noop("a run has completed"),
     RUN_FAILED: gettext_noop("a run has failed"),
     RUN_STOPPED: gettext_noop("a run was stopped"),
-    RUN_INTERRUPTED: gettext_noop("a run was interrupted: its process is gone"),
-    WAITING_APPROVAL: gettext_noop("a run waits for a person’s approval"),
+    RUN_INTERRUPTED: gettext_noop("a run was interrupted because its process ended"),
+    WAITING_APPROVAL: gettext_noop("a run needs approval"),
 }
 """Event that a webhook can subscribe to → description. :data:`TEST` is sent without that."""
 

@@ -28,8 +28,8 @@ from .models import Webhook
 STATES = {
     "failing": gettext_lazy("Deliveries are failing and are retried."),
     "turned_off": gettext_lazy(
-        "The server has disabled it: no delivery succeeded for too long, or the receiver wants "
-        "no more messages."
+        "The server turned this webhook off because deliveries failed for too long, or "
+        "because the recipient accepts no more messages."
     ),
 }
 """State → explanation of the trouble."""
@@ -127,7 +127,7 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
 def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     _, found = _find(request, slug, webhook)
     service.remove_webhook(found, origin=access_context_of(request).origin)
-    messages.success(request, gettext("The webhook is deleted."))
+    messages.success(request, gettext("Webhook deleted."))
     return redirect("workspace_webhooks", slug=slug)
 
 

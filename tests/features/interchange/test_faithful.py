@@ -368,7 +368,7 @@ def test_a_file_that_is_too_large_to_be_kept_is_reported(
     chat[0]["chat"]["history"]["messages"]["1"]["files"] = [file]
     importing.json(chat)
     [report] = importing.reports
-    assert f"message 1: skipped: of note.ogg only the name is kept: {reason}" in report
+    assert f"message 1: skipped: only the name of note.ogg was imported: {reason}" in report
     assert '"name":"note.ogg"' in everything()
 
 

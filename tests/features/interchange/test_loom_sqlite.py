@@ -286,7 +286,7 @@ def test_rows_without_a_session_are_counted(importing: Importing, tmp_path: Path
         database.turn(1, "user", f"of {session!r}", session)  # type: ignore[arg-type]
     counts = importing(database.close())
     assert (counts.sessions_added, counts.turns_added) == (2, 2)
-    assert importing.reports[-1].endswith("2 of its rows belong to no session")
+    assert importing.reports[-1].endswith("2 rows belong to no session")
 
 
 def assert_nothing_new_but_the_damage(counts: Any) -> None:

@@ -105,7 +105,7 @@ def test_a_newer_export_undoes_a_compaction(talked: Session, user: User) -> None
         ({"turn": 99}, "it was loaded at a turn that does not exist"),
         ({"turn": 0}, "it was loaded at a turn that does not exist"),
         ({"content": "other"}, "its content does not match its digest"),
-        ({"content": None}, "a skill has a name and a content"),
+        ({"content": None}, "a skill needs a name and a content"),
         ({"turn": "x"}, "no number for turn"),
     ],
 )
@@ -126,7 +126,7 @@ def test_an_invalid_skill_line_is_reported(
         ({"to_turn": 99}, "it covers turns that do not exist"),
         ({"from_turn": 5}, "it covers turns that do not exist"),
         ({"reason": "whim"}, "its reason is unknown"),
-        ({"summary": " "}, "a compaction has a summary"),
+        ({"summary": " "}, "a compaction needs a summary"),
         ({"to_turn": None}, "no number for to_turn"),
     ],
 )

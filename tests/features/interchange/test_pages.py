@@ -95,7 +95,7 @@ def test_the_page_shows_an_upload_waiting_and_its_result(
     [
         (b"\x00\x01 no export", "The format is unknown"),
         (b"PK\x05\x06" + b"\x00" * 18, "The format is unknown"),
-        (b'{"some": "settings"}', "Nothing in it could be read."),
+        (b'{"some": "settings"}', "Nothing in the file could be read."),
     ],
 )
 def test_a_file_that_is_no_export_fails_with_a_message(
@@ -114,7 +114,7 @@ def test_a_file_of_another_format_than_the_chosen_one_fails(
 ) -> None:
     upload(owner, format="openwebui")
     carry_out()
-    assert "but it is chatgpt" in the_import().error
+    assert "but the file is chatgpt" in the_import().error
     assert not Session.objects.exists()
 
 
@@ -155,11 +155,11 @@ def test_an_invalid_upload_is_refused_with_a_message_in_the_form(
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 100)
     response = upload(owner)
     assert response.status_code == 400
-    assert "the limit is 100" in response.text
+    assert "The limit is 100" in response.text
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10**6)
     assert upload(owner, workspace="kitchen").status_code == 400
     for name, says in {
-        "workspace": "Choose the workspace.",
+        "workspace": "Choose a workspace.",
         "format": "Choose a format.",
         "file": "Choose a file.",
     }.items():
@@ -399,12 +399,12 @@ def test_the_reason_for_a_failure_is_in_the_readers_language(
 ) -> None:
     upload(owner, format="openwebui")
     carry_out()
-    assert the_import().error == "It was given as openwebui, but it is chatgpt."
-    expected = "Als Format wurde openwebui angegeben, es ist aber chatgpt."
+    assert the_import().error == "The format was given as openwebui, but the file is chatgpt."
+    expected = "Als Format wurde openwebui angegeben, die Datei ist aber chatgpt."
     assert expected in page_in_german(owner)
     upload(owner, b'{"some": "settings"}')
     carry_out()
-    assert "Nichts darin konnte gelesen werden." in page_in_german(owner)
+    assert "Nichts in der Datei konnte gelesen werden." in page_in_german(owner)
 
 
 @pytest.mark.parametrize(

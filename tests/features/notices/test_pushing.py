@@ -144,7 +144,7 @@ async def test_a_failed_push_is_retried_even_by_another_process(
     await until(lambda: fields_of(caplog, "notice_not_pushed"))
     assert fields_of(caplog, "notice_not_pushed") == {
         "status": 503,
-        "reason": "The receiver responded with 503.",
+        "reason": "The recipient responded with 503.",
         "given_up": False,
     }
     await runtime.stop()

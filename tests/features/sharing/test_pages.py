@@ -355,7 +355,7 @@ def test_the_owner_creates_sees_and_revokes_links(talk: Session, user: User) -> 
     ("data", "says"),
     [
         ({"from_turn": 0, "to_turn": 3, "days": 7}, "greater than or equal to 1"),
-        ({"from_turn": 3, "to_turn": 2, "days": 7}, "the first one first"),
+        ({"from_turn": 3, "to_turn": 2, "days": 7}, "must not come after the last"),
         ({"from_turn": 1, "to_turn": 99, "days": 7}, "less than or equal to 6"),
         ({"from_turn": 1, "to_turn": 3, "days": 31}, "less than or equal to 30"),
     ],

@@ -437,7 +437,7 @@ def test_a_delivered_message_ends_the_failure_of_its_webhook(webhook: Webhook) -
     assert webhook.failing_since is None
 
 
-BROKEN = DeliveryAttempt(arrived=False, status=500, error="The receiver responded with 500.")
+BROKEN = DeliveryAttempt(arrived=False, status=500, error="The recipient responded with 500.")
 
 
 def test_a_failing_message_is_retried_until_it_is_given_up(webhook: Webhook) -> None:
@@ -449,7 +449,7 @@ def test_a_failing_message_is_retried_until_it_is_given_up(webhook: Webhook) -> 
         [delivery] = walk_deliveries(webhook)
         now = max(now, delivery.next_at)
     assert (delivery.state, delivery.status) == (FAILED, 500)
-    assert delivery.error == "The receiver responded with 500."
+    assert delivery.error == "The recipient responded with 500."
     assert not claim(now=now + timedelta(days=9))
     deliver_again(webhook, delivery.uuid)
     [outgoing] = claim(now=now)

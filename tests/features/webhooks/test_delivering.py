@@ -141,7 +141,7 @@ async def test_error_responses_and_retry_after_are_understood(
     ]
     assert (gone.is_final, gone.status) == (True, 410)
     assert busy.wait == timedelta(hours=1)
-    assert (down.wait, down.error) == (None, "The receiver responded with 503.")
+    assert (down.wait, down.error) == (None, "The recipient responded with 503.")
     receiver.answers = [(503, {"Retry-After": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 30}"})]
     assert (await attempt_delivery(claimed, allows=allowed_addresses())).wait is None
     claimed.webhook.url = "http://127.0.0.1:1/"

@@ -86,11 +86,11 @@ def test_a_webhook_turned_off_by_the_server_can_be_turned_on(
     owner.post(f"{page}test/")
     Delivery.objects.update(state="failed", status=410)
     Webhook.objects.update(is_active=False, switched_off_at=timezone.now())
-    assert "The server has disabled it" in owner.get(page).text
-    assert "turn it on first" in owner.post(f"{page}test/", follow=True).text
+    assert "The server turned this webhook off" in owner.get(page).text
+    assert "Turn it on first" in owner.post(f"{page}test/", follow=True).text
     failed = Delivery.objects.get()
     again = owner.post(f"{page}deliveries/{failed.uuid}/again/", follow=True).text
-    assert "turn it on first" in again
+    assert "Turn it on first" in again
     failed.refresh_from_db()
     assert failed.state == "failed"
     owner.post(page, WISH | {"is_active": "on"})
