@@ -226,8 +226,8 @@ class TableAdmin(ReadOnlyAdmin):
         keys = list(found.order_by("-pk").values_list("pk", flat=True)[: MAX_FOUND_SESSIONS + 1])
         if len(keys) > MAX_FOUND_SESSIONS:
             said = ngettext(
-                "More than %(count)s session matches; only the rows of the newest are found.",
-                "More than %(count)s sessions match; only the rows of the newest are found.",
+                "More than %(count)s session matches. Only the rows of the newest are shown.",
+                "More than %(count)s sessions match. Only the rows of the newest are shown.",
                 MAX_FOUND_SESSIONS,
             )
             self.message_user(request, said % {"count": MAX_FOUND_SESSIONS}, messages.WARNING)
@@ -269,7 +269,7 @@ class TableAdmin(ReadOnlyAdmin):
     def review(self, session: Session) -> SafeString:
         return _link(gettext("Review"), "review_session", session.uuid)
 
-    @admin.display(description=gettext_lazy("rights"))
+    @admin.display(description=gettext_lazy("permissions"))
     def rights(self, user: User) -> SafeString:
         return _link(gettext("Change under People"), "person", user.pk)
 

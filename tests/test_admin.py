@@ -540,7 +540,7 @@ def test_a_search_for_rows_says_that_it_leaves_out_sessions(
     monkeypatch.setattr("conversations.admin.MAX_FOUND_SESSIONS", 1)
     found = page(staff, list_url(Turn), q=user.username)
     assert found.count('class="field-session') == 1
-    assert found.count("More than 1 session matches; only the rows of the newest are found.") == 1
+    assert found.count("More than 1 session matches. Only the rows of the newest are shown.") == 1
     for q in (str(sessions[0].uuid), ""):
         assert "More than" not in page(staff, list_url(Turn), q=q)
 

@@ -20,7 +20,7 @@ LIVE, RECORD, API = "live", "record", "api"
 READINGS = {
     TRANSCRIPT: say("opened the transcript"),
     OLDER: say("paged through the transcript"),
-    HIT: say("saw a search hit"),
+    HIT: say("viewed a search result"),
     PART: say("opened a detail"),
     ATTACHMENT: say("opened an attachment"),
     EXPORT: say("exported the session"),
@@ -60,7 +60,7 @@ ACTS = {
     BUDGET: say("changed a budget"),
     RETENTION: say("changed the retention policy"),
     WEBHOOK: say("changed a webhook"),
-    RECALL: say("changed what sessions of channels and programs can quote"),
+    RECALL: say("changed which sessions channels and programs can quote"),
     MEMORY: say("changed the workspace memory"),
     PROVIDER: say("changed the model providers"),
     UPLOADED: say("uploaded files"),

@@ -53,7 +53,7 @@ ACTIONS = (
 
 
 class AuditForm(SessionFilterForm):
-    action = forms.ChoiceField(choices=ACTIONS, required=False, label=gettext_lazy("What"))
+    action = forms.ChoiceField(choices=ACTIONS, required=False, label=gettext_lazy("Entry type"))
     workspace = forms.ChoiceField(
         required=False,
         label=gettext_lazy("Workspace"),

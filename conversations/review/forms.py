@@ -105,7 +105,7 @@ class SampleForm(SessionFilterForm):
 
     n = forms.IntegerField(label=gettext_lazy("Sessions"), min_value=1, max_value=100, initial=10)
     days = forms.IntegerField(
-        label=gettext_lazy("From the last days"), min_value=1, max_value=366, initial=7
+        label=gettext_lazy("Period (days)"), min_value=1, max_value=366, initial=7
     )
     seed = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     until = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)

@@ -130,11 +130,11 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     act: Callable[..., Any]
     if fields["label"]:
         act = remarks.set_flag
-        message = gettext("The flag is saved.")
+        message = gettext("Flag saved.")
     else:
         del fields["label"]
         act = remarks.write_note
-        message = gettext("The note is saved.")
+        message = gettext("Note saved.")
     if not _execute(request, session, message, act, **fields):
         return _show_refused(request, session, form)
     return _back(request, session, turn=fields["turn"])
@@ -155,7 +155,7 @@ def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> H
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    message = gettext("The note is withdrawn.")
+    message = gettext("Note withdrawn.")
     _execute(request, session, message, remarks.withdraw_note, uuid=note)
     return _back(request, session, turn=_number(request, "turn"))
 
@@ -163,7 +163,7 @@ def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpRe
 @post_by_person
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    message = gettext("The flag is resolved.")
+    message = gettext("Flag resolved.")
     _execute(request, session, message, remarks.resolve_flag, uuid=flag)
     return _back(request, session, turn=_number(request, "turn"))
 
@@ -176,9 +176,9 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """
     session = get_session_for_review(request, uuid)
     turn = _number(request, "through")
-    message = gettext("The session is reviewed through turn %(turn)s.") % {"turn": turn}
+    message = gettext("Session reviewed through turn %(turn)s.") % {"turn": turn}
     if turn == 0:
-        message = gettext("The session is marked as not reviewed.")
+        message = gettext("Session marked as not reviewed.")
     _execute(request, session, message, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))

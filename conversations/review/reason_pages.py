@@ -32,7 +32,7 @@ class ReasonForm(forms.Form):
         label=gettext_lazy("This reason applies to"),
         choices=(
             (FOR_SESSION, gettext_lazy("This session")),
-            (FOR_SITTING, gettext_lazy("Everything that I read")),
+            (FOR_SITTING, gettext_lazy("Everything I read")),
         ),
         widget=forms.RadioSelect,
         required=False,

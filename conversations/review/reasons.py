@@ -39,7 +39,7 @@ class ReasonNeeded(NotPermitted):
     code = "reason_needed"
 
     def __init__(self, session: UUID | None) -> None:
-        super().__init__(say("Give the reason why you are reading this session."))
+        super().__init__(say("Enter a reason for reading this session."))
         self.session = session
 
 

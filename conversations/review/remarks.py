@@ -122,9 +122,9 @@ def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> Rev
         lock_session(session.pk)
         reviewed = sessions.values_list("reviewed_turn", flat=True).get()
         if not through and not reviewed:
-            raise Conflict("This is not marked as reviewed.", code="not_reviewed")
+            raise Conflict("This session is not marked as reviewed.", code="not_reviewed")
         if through and reviewed >= through:
-            raise Conflict("This is already marked as reviewed.", code="reviewed_already")
+            raise Conflict("This session is already marked as reviewed.", code="reviewed_already")
         author, now = _author(origin), timezone.now()
         sessions.update(reviewed_turn=through)
         mark = ReviewMark.objects.create(

@@ -125,7 +125,7 @@ def test_administrator_cannot_change_themselves_or_a_superuser(
     assert not is_reviewer(fresh(head))
     assert noted() == []
     page = office.get(reverse("person", args=[head.pk])).text
-    assert "This is you." in page
+    assert "This is your own account." in page
     assert reverse("person_close", args=[head.pk]) not in page
     assert "Only a superuser can change a superuser." in (
         office.get(reverse("person", args=[root.pk])).text
@@ -373,7 +373,7 @@ def test_workspace_of_a_closed_account_can_get_another_owner(
     assert "does not exist" in choose("bob"), "nor can he sign in"
     # An administrator may not make an owner, because an owner can read the transcripts.
     assert make_owner not in office.get(page).text
-    assert "A superuser can make somebody else owner" in office.get(page).text
+    assert "A superuser can choose a new owner" in office.get(page).text
     assert "Only a superuser can do this." in choose("head", office)
     assert noted() == []
     assert make_owner not in choose("root")

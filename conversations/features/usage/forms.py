@@ -141,7 +141,7 @@ class UsageForm(FilterForm):
         data: dict[str, Any] = self.cleaned_data
         first, last = data.get("first"), data.get("last")
         if first and last and first > last:
-            self.add_error("last", gettext("This must not be before the first date."))
+            self.add_error("last", gettext("This date must not be before the first date."))
         elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
             problem = gettext("At most %(limit)s days can be shown at once.")
             self.add_error("last", problem % {"limit": MAX_PERIOD_DAYS})

@@ -60,7 +60,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
     )
     if form.is_valid():
         set_budget(access_context_of(request).origin, **form.budget_values)
-        messages.success(request, gettext("The budget is set."))
+        messages.success(request, gettext("Budget set."))
         return redirect("budgets")
     context = {"budgets": list_budgets(rights), "form": form, "may_set": rights.sees_others}
     return render(request, "usage/budgets.html", context, status=400 if is_sent else 200)
@@ -70,7 +70,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
 def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     found = require_budget(budget, usage_rights(person(request)))
     end_budget(access_context_of(request).origin, found)
-    messages.success(request, gettext("The budget has ended."))
+    messages.success(request, gettext("Budget ended."))
     return redirect("budgets")
 
 
@@ -231,7 +231,7 @@ PLOTTED: tuple[Plot, ...] = (
     (gettext_noop("Cost"), (gettext_noop("Cost"),), lambda sums: (sums.cost_microusd,), usd),
     (
         gettext_noop("Tokens"),
-        (gettext_noop("Answered"), gettext_noop("Given"), gettext_noop("From the cache")),
+        (gettext_noop("Output"), gettext_noop("Input"), gettext_noop("From the cache")),
         lambda sums: (
             sums.output_tokens,
             sums.input_tokens + sums.cache_write_tokens,
@@ -240,7 +240,7 @@ PLOTTED: tuple[Plot, ...] = (
         number_text,
     ),
     (
-        gettext_noop("Time to the first token"),
+        gettext_noop("Time to first token"),
         (gettext_noop("Median"), "p95"),
         lambda sums: (sums.median_ms or 0, (sums.p95_ms or 0) - (sums.median_ms or 0)),
         duration_text,

@@ -115,7 +115,7 @@ def test_a_model_without_a_price_is_named(session: Session, user: User) -> None:
     use(session, user)
     use(session, user, model="demo", calls=7, unpriced=7, cost_microusd=0)
     text = text_of(browser_of(user))
-    assert "7 calls of demo have no known price and are not in the cost." in text
+    assert "7 calls of demo have no known price and are not included in the cost." in text
 
 
 def test_the_usage_of_purged_sessions_is_shown(session: Session, user: User) -> None:
@@ -126,7 +126,7 @@ def test_the_usage_of_purged_sessions_is_shown(session: Session, user: User) -> 
 def test_invalid_dates_and_workspaces_are_reported(owner: Client) -> None:
     wrong = {
         "first=2026-02-30": "A date must look like 2026-01-31.",
-        "first=2026-02-03&last=2026-02-01": "This must not be before the first date.",
+        "first=2026-02-03&last=2026-02-01": "This date must not be before the first date.",
         "first=2020-01-01&last=2026-02-01": "At most 366 days can be shown at once.",
         "workspace=nowhere": "This workspace does not exist, or you have no access.",
     }
@@ -166,7 +166,7 @@ def test_every_plot_has_a_description_and_a_table(session: Session, user: User) 
     assert [words.split(" by day")[0] for words in said] == [
         "Cost",
         "Tokens",
-        "Time to the first token",
+        "Time to first token",
     ]
     assert f"highest on {today()}, $1.50." in said[0]
     assert f">{today()}</th>" in page
