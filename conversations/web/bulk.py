@@ -101,7 +101,7 @@ def apply_to_each(
 
 def _report_failures(request: HttpRequest, problems: Sequence[str]) -> None:
     for problem in dict.fromkeys(problems):
-        text = gettext("%(count)s left as they are: %(reason)s")
+        text = gettext("%(count)s not changed: %(reason)s")
         messages.error(request, text % {"count": problems.count(problem), "reason": problem})
 
 

@@ -302,7 +302,7 @@ def test_people_and_the_model_are_told_about_a_revert(root: Path, calls: Calls) 
     revert(calls.session, root)
     event = ChatEvent.objects.get()
     assert '"code": "reverted"' in event.payload or '"code":"reverted"' in event.payload
-    assert "Restored 1 file to its state before this session." in event.payload
+    assert "Restored 1 file to the state before this session." in event.payload
     [turn] = read_turns(calls.session.pk)
     assert turn.role == "system"
     piece = make_piece(turn, model="any", caps=piece_caps())
@@ -333,7 +333,7 @@ def test_interrupted_undo_is_completed_and_can_be_reverted(
     [(session_pk, appended)] = complete()
     assert (session_pk, len(appended.rows)) == (calls.session.pk, 1)
     payload = ChatEvent.objects.get().payload
-    assert "Restored 2 files and 1 folder to their state before this session." in payload
+    assert "Restored 2 files and 1 folder to the state before this session." in payload
     assert "The person did this" in read_turns(calls.session.pk)[0].content
     assert not session_marks(calls.session.pk)
     assert complete() == []
@@ -343,7 +343,7 @@ def test_interrupted_undo_is_completed_and_can_be_reverted(
     assert len(complete()) == 1
     assert picture(root) == after
     payload = ChatEvent.objects.order_by("seq")[1].payload
-    assert "Restored 2 files and 1 folder to their state before the undo." in payload
+    assert "Restored 2 files and 1 folder to the state before the undo." in payload
     assert session_marks(calls.session.pk) == {"a": "changed", "new/b": "new"}
     assert len(recent_reverts(calls.session.pk)) == 1
     revert(calls.session, root)
@@ -361,7 +361,7 @@ def test_interrupted_undo_leaves_files_that_were_not_restored(root: Path, calls:
     put(root, calls, WriteAction(path="e", data=b"2"))
     complete()
     payload = ChatEvent.objects.get().payload
-    assert "Restored 1 file to its state before this call; 2 files left as they are." in payload
+    assert "Restored 1 file to the state before this call. 2 files were left unchanged." in payload
     assert session_marks(calls.session.pk) == dict.fromkeys("bc", "changed") | dict.fromkeys(
         "de", "new"
     )
@@ -394,13 +394,12 @@ def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
     )
     revert(calls.session, root)
     event = ChatEvent.objects.get()
-    assert "Restored 2 files and 2 folders to their state before this session." in event.payload
+    assert "Restored 2 files and 2 folders to the state before this session." in event.payload
     [past] = recent_reverts(calls.session.pk)
     assert past.what == "2 files and 2 folders"
     revert(calls.session, root, revert=past.uuid)
     assert (
-        "2 files and 2 folders to their state before"
-        in ChatEvent.objects.order_by("seq")[1].payload
+        "2 files and 2 folders to the state before" in ChatEvent.objects.order_by("seq")[1].payload
     )
 
 
@@ -408,7 +407,7 @@ def test_revert_of_a_single_folder_counts_one_folder(root: Path, calls: Calls) -
     (root / "bed").mkdir()
     put(root, calls, RemoveAction(path="bed"))
     revert(calls.session, root)
-    assert "Restored 1 folder to its state before this session." in ChatEvent.objects.get().payload
+    assert "Restored 1 folder to the state before this session." in ChatEvent.objects.get().payload
     [past] = recent_reverts(calls.session.pk)
     assert past.what == "1 folder"
 

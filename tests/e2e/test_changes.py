@@ -105,7 +105,7 @@ def test_all_changes_of_a_session_can_be_undone_and_redone(
     assert violations_light_and_dark(page, "changes-panel", within="#panel") == []
 
     panel.get_by_role("button", name="Undo all changes").click()
-    expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
+    expect(panel.get_by_role("status")).to_contain_text("1 file was left unchanged.")
     assert "somebody else's" in (folder / "beds.py").read_text()
     assert not (folder / "build").exists()
     expect(panel.locator(".items").first.locator(".path")).to_have_text(["garden/beds.py"])
@@ -113,7 +113,7 @@ def test_all_changes_of_a_session_can_be_undone_and_redone(
     expect(put_back.first.locator(".path")).to_have_count(6)
     take_both_pictures(page, "changes-parted")
     assert page.evaluate(STICKS_OUT, "Alle Änderungen rückgängig machen") == []
-    expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
+    expect(page.locator("#rows .row-info").last).to_contain_text("to the state before")
     tick = panel.get_by_role("checkbox", name="Replace the current version")
     tick.check()
 
@@ -128,7 +128,7 @@ def test_all_changes_of_a_session_can_be_undone_and_redone(
         ["garden/a", "garden/beds.py"]
     )
     expect(tick).to_be_checked()
-    expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
+    expect(panel.get_by_role("status")).to_contain_text("1 file was left unchanged.")
     chat.wait_idle()
     panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("Restored 2 files to")
@@ -139,7 +139,7 @@ def test_all_changes_of_a_session_can_be_undone_and_redone(
     expect(panel.get_by_role("status")).to_contain_text("before the undo")
     assert "somebody else's" in (folder / "beds.py").read_text()
     chat.ask("Go on")
-    assert "Note: Restored 2 files to their state" in json.dumps(wire.requests[-1]["messages"])
+    assert "Note: Restored 2 files to the state" in json.dumps(wire.requests[-1]["messages"])
 
     page.get_by_role("link", name="Changes", exact=True).click()
     expect(panel.get_by_role("status")).to_have_count(0)

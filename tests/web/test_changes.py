@@ -199,7 +199,7 @@ async def test_undo_restores_files_and_can_itself_be_undone(
     assert (response.status_code, response["Location"]) == (302, address(session))
     assert (root / "a").read_text() == "1\n"
     page = await async_browser.get(address(session))
-    assert "Restored 1 file to its state before this session." in page.text
+    assert "Restored 1 file to the state before this session." in page.text
     assert "undone" in part(page)
     revert = re.search(r'name="revert" value="([^"]*)"', page.text)
     assert revert is not None
@@ -227,7 +227,9 @@ async def test_file_changed_since_the_call_is_restored_only_if_confirmed(
     )
     assert page.count('name="replace" value="a"') == 1
     response = await undo(async_browser, session, call=str(call.uuid))
-    assert "Restored 1 file to its state before this call; 1 file left as it is." in response.text
+    assert (
+        "Restored 1 file to the state before this call. 1 file was left unchanged." in response.text
+    )
     assert (root / "a").read_text() == "somebody else's\n"
     response = await undo(async_browser, session, call=str(call.uuid), replace=["a"])
     assert not (root / "a").exists()

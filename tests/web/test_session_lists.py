@@ -171,7 +171,7 @@ def test_several_sessions_are_pinned_and_archived_at_once(
     )
     theirs = create_session(elsewhere, owner=other_user)
     gone = "This session does not exist in this workspace."
-    one_left = [f"1 left as they are: {gone}", "1 session pinned."]
+    one_left = [f"1 not changed: {gone}", "1 session pinned."]
     for other in (theirs.uuid, uuid4()):
         assert do(owner, "pin", session=[str(beans.uuid), str(other)]) == one_left
         assert do(owner, "unpin", session=[str(other)]) == [gone]

@@ -21,7 +21,7 @@ from conversations.agent.files.text_files import LRUCache
 from conversations.agent.sandbox.repositories import LINK, FolderReader, GitPart, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
-from conversations.domain.messages import join_messages, say
+from conversations.domain.messages import join_messages, say, say_number
 from conversations.domain.text import number_text
 
 from .disk import FileState, MissingFolder, folder_of, put_file, put_link
@@ -142,8 +142,13 @@ def _listed(paths: Sequence[str]) -> str:
     names = ", ".join(shown(path) for path in paths[:MAX_NAMED_PARTS])
     if len(paths) <= MAX_NAMED_PARTS:
         return names
-    return say(
-        "%(names)s and %(count)s more", names=names, count=number_text(len(paths) - MAX_NAMED_PARTS)
+    unnamed_count = len(paths) - MAX_NAMED_PARTS
+    return say_number(
+        "%(names)s and %(count)s more file",
+        "%(names)s and %(count)s more files",
+        unnamed_count,
+        names=names,
+        count=number_text(unnamed_count),
     )
 
 

@@ -502,18 +502,12 @@ def _describe(
         before = say("before this call")
     else:
         before = say("before this answer") if scope.run else say("before this session")
-    restored = say_number(
-        "Restored %(entries)s to its state %(before)s",
-        "Restored %(entries)s to their state %(before)s",
-        len(back),
-        entries=counts[0],
-        before=before,
-    )
+    restored = say("Restored %(entries)s to the state %(before)s", entries=counts[0], before=before)
     if not unrestored:
         return say("%(restored)s.", restored=restored)
     return say_number(
-        "%(restored)s; %(left)s left as it is.",
-        "%(restored)s; %(left)s left as they are.",
+        "%(restored)s. %(left)s was left unchanged.",
+        "%(restored)s. %(left)s were left unchanged.",
         len(unrestored),
         restored=restored,
         left=counts[1],
