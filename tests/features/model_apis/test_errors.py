@@ -7,9 +7,9 @@ from django.test import Client
 
 from conversations.archive.storage import database_unavailable
 from conversations.features.model_apis import responses
-from conversations.models import Session, Workspace
+from conversations.models import Session, Turn, Workspace
 from tests.api.conftest import fresh_rates, owner  # noqa: F401 (fixtures)
-from tests.api.test_encodable import HALF, assert_refused
+from tests.api.test_encodable import HALF
 
 pytestmark = pytest.mark.django_db
 
@@ -21,8 +21,12 @@ def test_half_a_surrogate_pair_is_refused(
 ) -> None:
     body = {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": HALF}]}
     address = f"/api/v1/anthropic/{workspace.slug}/v1/messages"
-    answer = assert_refused(owner, address, "post", json.dumps(body), status=400)
-    assert (answer["type"], answer["error"]["type"]) == ("error", "invalid_request_error")
+    answer = owner.post(address, json.dumps(body), content_type="application/json")
+    assert answer.status_code == 400
+    assert "Half a surrogate pair" in answer.text
+    assert answer.json()["type"] == "error"
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert not Turn.objects.exists()
 
 
 def test_an_unknown_host_is_refused(db: None) -> None:
