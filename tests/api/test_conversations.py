@@ -74,7 +74,7 @@ def test_a_purge_during_the_response_breaks_it_off(
         )
 
     monkeypatch.setattr("conversations.api.conversations.walk_active_turns", walk)
-    with pytest.raises(Conflict, match="purged"):
+    with pytest.raises(Conflict, match="permanently deleted"):
         whole(owner, f"{API}/conversations/{session.uuid}")
 
 

@@ -478,7 +478,7 @@ def test_an_export_of_a_session_purged_meanwhile_breaks_off(
     pieces = own_session_text(user) if name == "own data" else FORMATS[name].write(found)
     read = [next(pieces)]
     forget_sessions()
-    with pytest.raises(Conflict, match="purged"):
+    with pytest.raises(Conflict, match="permanently deleted"):
         read.extend(pieces)
     assert len(read) < 5
     assert not str(read[-1]).endswith("]}\n")
@@ -616,7 +616,7 @@ def test_the_command_fails_if_its_session_is_purged_meanwhile(
         forget_sessions()
 
     monkeypatch.setattr("conversations.features.interchange.export.walk_rows", walk)
-    with pytest.raises(CommandError, match="purged") as ended:
+    with pytest.raises(CommandError, match="permanently deleted") as ended:
         call_command("export_sessions", session=full.uuid, output=str(tmp_path / "out.jsonl"))
     assert ended.value.returncode == 1
     assert [child for child in tmp_path.iterdir() if child.is_file()] == []
