@@ -217,8 +217,6 @@ STATICFILES_DIRS = [BASE_DIR / "static", _folder_of("ninja") / "static"]
 STATIC_ROOT = LOOM.data_dir / "static"
 # Source maps of scripts are not compressed, because only developers read them.
 WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
-# Pages name files by their hashed names. At each start, WhiteNoise reads the state of every file.
-WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "loomweb.static_files.LoomStaticStorage"},

@@ -99,8 +99,7 @@ def differing_frames(page: Page) -> Any:
             expected.append("".join([*part.blocks.blocks, part.blocks.open_html()]))
     return page.evaluate(
         """async ([frames, expected]) => {
-          const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
-          const { writeDraft } = await import(loaded.find((name) => name.includes("/js/draft.")));
+          const { writeDraft } = await import("/static/js/draft.js");
           const page = document.createElement("div");
           return frames.filter((frame, number) => {
             if (!writeDraft(frame)) return true;

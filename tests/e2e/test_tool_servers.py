@@ -155,11 +155,7 @@ def test_a_tool_server_can_ask_the_model_and_the_person(
     assert "Beans, 40 cm apart." in str(wire.requests[-1]["messages"])
     same_after_reload(chat)
     page.evaluate(
-        """async () => {
-          const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
-          const attach = await import(loaded.find((name) => name.includes("/js/attach.")));
-          attach.addResource("sdk:beds://x");
-        }"""
+        "import('/static/js/attach.js').then(({ addResource }) => addResource('sdk:beds://x'))"
     )
     expect(tray).to_contain_text("The tool server sdk did not return beds://x.")
     tray.get_by_role("button", name=re.compile("^Remove")).click()
