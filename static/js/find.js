@@ -24,7 +24,11 @@ const form = () => find("[data-find]", body);
 export async function open(link) {
   link.href = opener.href;
   if (form() && !byId("panel").hidden) return focusText();
-  next = focusText;
+  const then = next; // the search that has opened this page, if its hits have not arrived
+  next = (...hits) => {
+    focusText();
+    then?.(...hits);
+  };
   await show(link);
   if (form()) focusText();
 }

@@ -162,6 +162,23 @@ def test_finding_opens_rows_that_are_not_loaded_or_were_replaced(
     expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 119")
     expect(find_box(page)).to_be_focused()
 
+    # There, the panel of a page that a hit has opened is loaded when the person opens it, and goes
+    # on at the hit, which may be on one of the next pages of hits.
+    chat.open(archive).wait_connected()
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill("furrow")
+    page.get_by_label("Order").select_option("Newest first")
+    expect(page.locator(".hit")).to_have_count(50)
+    page.get_by_role("button", name="More results").click()
+    page.locator(".hit a").nth(97).click()
+    expect(page).to_have_url(re.compile(r"/t/23/#find="))
+    expect(page.locator("#panel")).to_be_hidden()
+    page.get_by_role("link", name="Find in this session").click()
+    expect(find_box(page)).to_be_focused()
+    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 23")
+    page.get_by_role("button", name="Next hit").click()
+    in_sight(page.locator("#rows [data-turn='22']"))
+
     # A replaced turn is shown at its old place.
     page.set_viewport_size(WIDE)
     chat.new()
