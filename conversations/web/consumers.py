@@ -154,6 +154,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             hello=True,
             rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
         )
+        if not self.is_open:  # closed during the replay
+            return
         runtime.presence.join(self.present)
         self.opened.callback(runtime.presence.leave, self.present)
         await self._save_position()
@@ -197,6 +199,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             error = translate_storage_error(exception) or exception
             if not isinstance(error, errors.LoomError):
                 raise
+            if not self.is_open:  # another check has closed it meanwhile
+                return
             await self._send(_error(error, client_id=frame.get("client_id")))
             if isinstance(error, SignedOut | errors.NotFound):
                 await self._close_denied(error)
@@ -358,7 +362,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             fields = {"error_class": type(error).__name__}
             logger.warning("session_not_rechecked", extra={"fields": fields})
         except errors.LoomError as error:
-            await self._close_denied(error)
+            if self.is_open:
+                await self._close_denied(error)
 
     async def _close_denied(self, error: errors.LoomError) -> None:
         await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
@@ -377,6 +382,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         frames, last_seq = await self.runtime.catch_up(
             self.session.uuid, cursor=cursor, rewinds=rewinds, hello=hello
         )
+        if not self.is_open:
+            return
         for frame in frames:
             await self._send(frame)
         self.subscriber.reached = max(self.subscriber.reached, last_seq)

@@ -77,6 +77,10 @@ class Socket:
                 return int(message["code"])
             self.frames.append(json.loads(message["text"]))
 
+    async def is_silent(self, *, seconds: float = 0.3) -> bool:
+        """Return whether the server sends nothing more for a while."""
+        return await self._communicator.receive_nothing(timeout=seconds)
+
     async def close(self) -> None:
         if not self._communicator.future.cancelled():  # a timeout cancels it
             await self._communicator.disconnect(timeout=15)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from threading import Barrier
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from django.db import connection
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.access import recheck_access
 from conversations.accounts.devices import sign_out_devices
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin, readings_of
@@ -27,6 +29,7 @@ from conversations.models import Run, Session, Workspace
 from conversations.rendering.source_text import MARK_END, MARK_START
 from conversations.runtime import access_refresh
 from conversations.runtime.current import current_runtime
+from conversations.web import consumers
 from tests.archive.turns import turns_of
 
 from .conftest import browser_of, say
@@ -750,6 +753,51 @@ async def test_socket_closes_when_its_person_loses_access(
         await ask_and_wait(owner, "Secret")
         assert len(socket.frames) == seen
     assert not any("Secret" in str(frame) for frame in socket.frames)
+
+
+async def test_person_who_loses_access_during_the_replay_does_not_appear(
+    connect: Connect,
+    session: Session,
+    workspace: Workspace,
+    watcher: User,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
+    runtime = await current_runtime()
+    catch_up, goes_on = runtime.catch_up, asyncio.Event()
+
+    async def catch_up_late(*arguments: Any, **values: Any) -> Any:
+        await goes_on.wait()
+        return await catch_up(*arguments, **values)
+
+    monkeypatch.setattr(runtime, "catch_up", catch_up_late)
+    socket = await connect(watcher)
+    await asyncio.sleep(0.3)  # until its access is watched
+    await sync_to_async(remove_from_workspace)(watcher, workspace)
+    assert await socket.close_code() == 4404
+    goes_on.set()
+    await asyncio.sleep(0.3)
+    assert runtime.presence.people(session.pk) == []
+    assert await socket.is_silent()
+
+
+async def test_socket_that_two_checks_deny_is_closed_once(
+    connect: Connect, workspace: Workspace, watcher: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
+    socket = await connect(watcher)
+    await socket.until("state")
+    both = Barrier(2)
+
+    def recheck_together(*arguments: Any, **values: Any) -> bool:
+        both.wait(10)
+        return recheck_access(*arguments, **values)
+
+    monkeypatch.setattr(consumers, "recheck_access", recheck_together)
+    await sync_to_async(remove_from_workspace)(watcher, workspace)
+    await socket.send({"type": "sync", "after": "0"})
+    assert await socket.close_code() == 4404
+    assert await socket.is_silent()
 
 
 async def test_removed_member_who_is_a_reviewer_must_reconnect(
