@@ -53,9 +53,9 @@ FIGURES = {"folded": say("Hidden behind the duration"), "shown": say("Always sho
 
 # The parts of an answer that a screen reader announces.
 HEARS = {
-    "end": say("The whole answer when it is complete"),
+    "end": say("The whole answer at its end"),
     "parts": say("Paragraph by paragraph"),
-    "nothing": say("Only that the answer is complete"),
+    "nothing": say("Only the completion"),
 }
 
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import Chat, Server
+from .conftest import NARROW, Chat, Server
 
 PASSWORD = "correct horse battery"
 
@@ -70,3 +71,25 @@ def test_a_new_member_can_set_preferences_and_sign_out_everywhere(
     other.get_by_role("link", name="Devices").click()
     other.get_by_role("button", name="Sign out everywhere", exact=True).click()
     expect(page.get_by_text("Signed out.")).to_be_visible()
+
+
+# The options that are wider than their list, beside its arrow.
+CUT_OPTIONS = """() => {
+  const pen = document.createElement("canvas").getContext("2d");
+  return [...document.querySelectorAll("form select")].flatMap((list) => {
+    const style = getComputedStyle(list);
+    pen.font = style.font;
+    const edges = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight) + 20;
+    const isCut = (text) => pen.measureText(text).width > list.clientWidth - edges;
+    return [...list.options].map(({ text }) => text).filter(isCut);
+  });
+}"""
+
+
+@pytest.mark.parametrize("language", ["en-GB", "de-DE"])
+def test_the_choices_of_preferences_fit_on_a_phone(
+    server: Server, open_context: Callable[..., BrowserContext], language: str
+) -> None:
+    page = open_context(locale=language, viewport=NARROW).new_page()
+    page.goto(f"{server.url}/account/preferences/")
+    assert page.evaluate(CUT_OPTIONS) == []
