@@ -53,9 +53,9 @@ FIGURES = {"folded": say("Hidden behind the duration"), "shown": say("Always sho
 
 # The parts of an answer that a screen reader announces.
 HEARS = {
-    "end": say("The whole answer at its end"),
+    "end": say("The complete answer"),
     "parts": say("Paragraph by paragraph"),
-    "nothing": say("Only the completion"),
+    "nothing": say("Only when it is complete"),
 }
 
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"
