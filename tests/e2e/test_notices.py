@@ -214,9 +214,12 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
 def test_the_page_says_why_the_server_refuses_a_device(
     open_context: Callable[..., BrowserContext], server: Server
 ) -> None:
-    context = open_context(service_workers="allow", permissions=["notifications"])
+    context = open_context(
+        service_workers="allow", permissions=["notifications"], storage_state=None
+    )
     context.add_init_script(SUBSCRIBE.replace("push.example.org", "localhost"))
     page = context.new_page()
+    page.goto(add_person(server, f"person-{uuid4().hex[:8]}"))
     page.goto(f"{server.url}/account/notifications/")
     page.get_by_role("button", name="Turn on").click()
     expect(page.get_by_role("alert")).to_have_text("localhost is not on the public Internet.")
