@@ -69,11 +69,12 @@ async () => (await (await caches.open("loom-pages")).keys()).map(({ url }) => ne
 """
 
 
-@pytest.fixture
-def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
-    """Open a page in a browser with service workers and notifications turned on.
+def open_notifications(
+    open_context: Callable[..., BrowserContext], server: Server, *, subscribe: str
+) -> Page:
+    """Open the page of notifications in a browser that allows them, as a new person.
 
-    The page is that of a new person, because notifications add a script to the person's pages.
+    Notifications add a script to the person's pages, so the person is not the one of other tests.
     """
     context = open_context(
         service_workers="allow",
@@ -81,10 +82,17 @@ def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
         storage_state=None,
         timezone_id="Europe/Berlin",
     )
-    context.add_init_script(SUBSCRIBE)
+    context.add_init_script(subscribe)
     page = context.new_page()
     page.goto(add_person(server, f"person-{uuid4().hex[:8]}"))
     page.goto(f"{server.url}/account/notifications/")
+    return page
+
+
+@pytest.fixture
+def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
+    """Open a page in a browser with service workers and notifications turned on."""
+    page = open_notifications(open_context, server, subscribe=SUBSCRIBE)
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     page.get_by_role("button", name="Turn on").click()
     expect(page.get_by_text("Notifications are on for this device.")).to_be_visible()
@@ -214,13 +222,8 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
 def test_the_page_says_why_the_server_refuses_a_device(
     open_context: Callable[..., BrowserContext], server: Server
 ) -> None:
-    context = open_context(
-        service_workers="allow", permissions=["notifications"], storage_state=None
-    )
-    context.add_init_script(SUBSCRIBE.replace("push.example.org", "localhost"))
-    page = context.new_page()
-    page.goto(add_person(server, f"person-{uuid4().hex[:8]}"))
-    page.goto(f"{server.url}/account/notifications/")
+    subscribe = SUBSCRIBE.replace("push.example.org", "localhost")
+    page = open_notifications(open_context, server, subscribe=subscribe)
     page.get_by_role("button", name="Turn on").click()
     expect(page.get_by_role("alert")).to_have_text("localhost is not on the public Internet.")
 
