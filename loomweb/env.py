@@ -273,7 +273,7 @@ class Environment:
                 "LOOM_ASGI_SERVER is uvicorn, which is not installed. "
                 "Install it with: make extra NAME=uvicorn. See docs/operating.md."
             )
-        self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", [*THIS_MACHINE])
+        self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
         if not self.allowed_hosts:
             raise SettingsError("LOOM_ALLOWED_HOSTS is empty, so nobody could open a page.")
         for name in self.allowed_hosts:
