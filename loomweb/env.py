@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from django.http.request import split_domain_port, validate_host
 from environs import Env
 from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range, Regexp
@@ -236,13 +237,23 @@ class Environment:
     def site_at(self, host: str, port: int) -> str:
         """Return the URL of a server that listens on ``host`` and ``port``.
 
-        Behind a proxy, it has the first allowed name. Otherwise it is a URL for this machine.
+        Behind a proxy, it has the first allowed name, and its port if a trusted origin has one.
+        Otherwise it is a URL for this machine, or has the first allowed name if the server would
+        refuse that URL.
         """
-        if self.behind_tls_proxy:
-            for name in self.allowed_hosts:
-                if not name.startswith((".", "*")) and name not in THIS_MACHINE:
-                    return f"https://{name}"
-        return address_of(host, port)
+        names = [name for name in self.allowed_hosts if not name.startswith((".", "*"))]
+        public = [name for name in names if name not in THIS_MACHINE]
+        if self.behind_tls_proxy and public:
+            origins = [urlsplit(origin) for origin in self.trusted_origins]
+            ports = [o.port for o in origins if o.scheme == "https" and o.hostname == public[0]]
+            return f"https://{public[0]}:{ports[0]}" if any(ports[:1]) else f"https://{public[0]}"
+        address = address_of(host, port)
+        local, _ = split_domain_port(address.removeprefix("http://"))
+        # A server that listens on another address cannot be reached as localhost.
+        reachable = names if local in THIS_MACHINE else public
+        if reachable and not validate_host(local, self.allowed_hosts):
+            return address_of(reachable[0].strip("[]"), port)
+        return address
 
     def __init__(self) -> None:
         env = SettingsReader()

@@ -333,21 +333,36 @@ def test_this_machine_can_reach_the_default_site_address(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("names", "address"),
+    ("names", "proxied", "direct"),
     [
-        ("chat.example.org", "https://chat.example.org"),
-        ("127.0.0.1,.example.org,*,chat.example.org,other.example.org", "https://chat.example.org"),
-        (".example.org", "http://127.0.0.1:8000"),
-        ("localhost,127.0.0.1,[::1]", "http://127.0.0.1:8000"),
+        ("chat.example.org", "https://chat.example.org", "http://chat.example.org:8000"),
+        (
+            "127.0.0.1,.example.org,*,chat.example.org,other.example.org",
+            "https://chat.example.org",
+            "http://127.0.0.1:8000",
+        ),
+        (".example.org", "http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("localhost,127.0.0.1,[::1]", "http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("localhost,chat.lan", "https://chat.lan", "http://localhost:8000"),
     ],
 )
-def test_behind_a_proxy_links_have_the_first_allowed_name(
-    tmp_path: Path, names: str, address: str
+def test_links_have_a_name_that_the_server_accepts(
+    tmp_path: Path, names: str, proxied: str, direct: str
 ) -> None:
     made = settings_of(tmp_path, LOOM_ALLOWED_HOSTS=names, LOOM_BEHIND_TLS_PROXY="true")
-    assert made.LOOM.site == address
+    assert made.LOOM.site == proxied
     made = settings_of(tmp_path, LOOM_ALLOWED_HOSTS=names)
-    assert made.LOOM.site == "http://127.0.0.1:8000"
+    assert made.LOOM.site == direct
+
+
+def test_behind_a_proxy_links_have_the_port_of_a_trusted_origin(tmp_path: Path) -> None:
+    made = settings_of(
+        tmp_path,
+        LOOM_ALLOWED_HOSTS="chat.example.org",
+        LOOM_BEHIND_TLS_PROXY="true",
+        LOOM_TRUSTED_ORIGINS="https://other.example.org:1,https://chat.example.org:8443",
+    )
+    assert made.LOOM.site == "https://chat.example.org:8443"
 
 
 def test_an_unusable_port_or_database_is_reported_in_one_sentence(
