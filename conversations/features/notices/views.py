@@ -132,12 +132,16 @@ def waiting(request: HttpRequest) -> HttpResponse:
         notices = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
     has_buttons = service.read_choice(user.pk).has_buttons
     new = [_describe(request, notice, has_buttons=has_buttons) for notice in notices.new]
-    if subscription is not None and subscription.is_tested:
-        new.append(_describe_test(subscription))
+    still = [str(notice.uuid) for notice in notices.still]
+    if subscription is not None:
+        # A test stays until the person closes it: a push that follows must not take it away.
+        still.append(str(subscription.uuid))
+        if subscription.is_tested:
+            new.append(_describe_test(subscription))
     return _json(
         {
             "new": new,
-            "still": [str(notice.uuid) for notice in notices.still],
+            "still": still,
             "csrf": get_token(request),
         }
     )

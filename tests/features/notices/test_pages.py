@@ -113,12 +113,23 @@ def test_the_service_worker_gets_each_notice_once(
     assert notice["body"] == "Needs your approval: Add to done.txt"
     assert notice["url"] == f"/s/{session.uuid}/"
     assert "beans" not in json.dumps(found), "what was said is on the page"
-    assert found["still"] == [notice["id"]]
+    assert found["still"] == [notice["id"], str(subscription.uuid)]
     assert owner.get(f"{PAGE}waiting/")["Cache-Control"] == "no-store"
     assert post_json(owner, f"{PAGE}shown/", {"notices": [notice["id"]]}).status_code == 200
     assert waiting(owner)["new"] == []
-    assert waiting(owner)["still"] == [notice["id"]]
+    assert waiting(owner)["still"] == found["still"]
     assert post_json(owner, f"{PAGE}shown/", {"notices": ["x"]}).status_code == 400
+
+
+def test_a_shown_test_stays_when_the_browser_is_woken_again(
+    owner: Client, user: User, subscription: PushSubscription
+) -> None:
+    service.begin_test(user.pk, uuid=subscription.uuid)
+    [test] = waiting(owner)["new"]
+    post_json(owner, f"{PAGE}shown/", {"notices": [test["id"]]})
+    found = waiting(owner)
+    assert found["new"] == []
+    assert test["id"] in found["still"], "the service worker closes all others"
 
 
 def test_only_the_subscribed_browser_gets_a_notice(
