@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from conversations.agent.recall import tool
 from conversations.agent.recall.quotation import BEGIN, END, MAX_OUTPUT_TOKENS
 from conversations.agent.recall.tool import ACTIONS, TOOL
 from conversations.agent.tools.tool import ToolContext, ToolResult
@@ -709,6 +710,17 @@ def test_cursor_leads_through_all_past_calls(session: Session, look: Look) -> No
         call_tool(session, "bash", {"command": f"echo {number}"}, "x" * 3_000)
     pages = all_pages(look, action="tool_calls", tool_name="bash", limit=10)
     assert [turn for page in pages for turn in turns_in(page)] == list(range(50, 0, -2))
+
+
+def test_past_calls_with_long_texts_are_searched_in_pages(
+    session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "MAX_SCANNED_CHARS", 50_000)
+    for _ in range(4):
+        call_tool(session, "bash", {"command": "cat beans"}, "x " * 15_000)
+    call_tool(session, "bash", {"command": "cat beans " + "x " * 30_000}, "")
+    pages = all_pages(look, action="tool_calls", tool_name="bash", query="beans")
+    assert [turns_in(page) for page in pages] == [[10], [8, 6], [4, 2]]
 
 
 def test_parallel_calls_keep_their_own_arguments(session: Session, look: Look) -> None:

@@ -214,6 +214,7 @@ def _quote_piece(turn: RecalledTurn, *, offset: int, budget: int) -> QuotedMessa
 # Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
 
 MAX_SCANNED_RESULTS, BATCH_RESULTS = 400, 50  # Per call with a query
+MAX_SCANNED_CHARS = 4_000_000  # Of results and arguments, whose words take most of the time
 _CALLS_CURSOR = re.compile(r"\d{1,15}")
 
 
@@ -266,17 +267,18 @@ def _find_calls(
     The number is the turn below which there may be more results, or 0 if there are none.
     """
     calls_found: list[tuple[RecalledTurn, RecalledCall | None]] = []
-    scanned = 0
+    scanned = scanned_chars = 0
     while scanned < MAX_SCANNED_RESULTS:
         step = BATCH_RESULTS if search_query.has_words or search_query.has_filters else limit + 1
         results = read_past_results(session_pk, name, before=before, limit=step)
         calls = read_calls_of(session_pk, results)
         for turn in results:
-            if len(calls_found) == limit:
+            if len(calls_found) == limit or scanned_chars > MAX_SCANNED_CHARS:
                 return calls_found, before
             before = turn.number
             call = calls.get(turn.number)
             text = f"{read_output(turn.text)}\n{whole_arguments(call) if call else ''}"
+            scanned_chars += len(text)
             if _is_within(turn, search_query) and (
                 not search_query.has_words or _has_all_words(text, search_query)
             ):
