@@ -3,7 +3,7 @@
 import codecs
 import logging
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from conversations.domain.attachments import ACCEPTED, DOCUMENT, IMAGE, PDF_TYPE, TEXT, TEXT_TYPE
+from conversations.domain.attachments import (
+    ACCEPTED,
+    DOCUMENT,
+    IMAGE,
+    PDF_TYPE,
+    TEXT,
+    TEXT_TYPE,
+    find_pdf,
+)
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import Message, say
 from conversations.domain.text import estimate_tokens, number_text
@@ -87,6 +95,8 @@ def examine(data: bytes, name: str) -> FileType:
     if data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _examine_image(data, name)
     text = decode_text(data)
+    if text is None and (start := find_pdf(data)) > 0:
+        return replace(_examine_pdf(data[start:], name), sent=data[start:])
     if text is None and b"\x00" not in data:  # text in any other encoding has no zero bytes
         raise Rejected(
             "%(name)s is not encoded in UTF-8. Save it as UTF-8, then attach it again.",

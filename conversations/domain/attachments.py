@@ -26,6 +26,7 @@ ACCEPTED = say("Images (PNG, JPEG, GIF, WebP), PDF and text can be attached.")
 # The text is the same for a file that does not exist and for a file of another person.
 HIDDEN = say("This file does not exist, or it is not yours.")
 MAX_NAME_BYTES = 255
+MAX_PDF_LEAD_BYTES = 1024  # How far readers look for the beginning of a PDF
 
 
 def clean_name(name: str) -> str:
@@ -44,6 +45,14 @@ def clean_name(name: str) -> str:
         stem, dot, ending = shown, "", ""
     room = MAX_NAME_BYTES - len((dot + ending).encode())
     return stem.encode()[:room].decode(errors="ignore").rstrip() + dot + ending
+
+
+def find_pdf(data: bytes) -> int:
+    """Return where a PDF begins in the data, or -1 if nowhere.
+
+    Mail programs and web servers may have put bytes before it. A text may contain the same word.
+    """
+    return data.find(b"%PDF-", 0, MAX_PDF_LEAD_BYTES)
 
 
 def is_reference(block: Any) -> bool:

@@ -57,6 +57,13 @@ def test_pdf_is_recognised_and_its_pages_are_counted() -> None:
     assert examine(files.pdf_with_script(), "report").pages == 1
 
 
+def test_pdf_may_have_bytes_before_its_beginning() -> None:
+    data = files.pdf_with_script()
+    content = examine(b"\r\n\x00" + data, "report")
+    assert (content.kind, content.pages, content.sent) == ("document", 1, data)
+    assert examine(b"These bytes begin a PDF: %PDF-", "notes").kind == "text"
+
+
 @pytest.mark.parametrize(
     "data",
     [

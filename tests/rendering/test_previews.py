@@ -66,6 +66,8 @@ def test_the_note_of_an_empty_file_says_that_it_is_empty(suffix: str) -> None:
         ("a.py", b"x", "text"),
         ("Makefile", b"x", "text"),
         ("a.txt", b"%PDF-1.4 x", "pdf"),  # the content decides
+        ("a.pdf", b"\n%PDF-1.4 \0", "pdf"),
+        ("a.txt", b"x %PDF-1.4", "text"),
         ("a.html", picture("PNG"), "image"),
         ("a.jpg", b"BM is how this text begins", "text"),
         ("a.png", b"\0\1\2", ""),
@@ -347,6 +349,7 @@ def test_the_pages_of_a_pdf_are_shown_in_parts(monkeypatch: pytest.MonkeyPatch) 
     assert 'alt="Page 5"' in last.html
     assert last.note == "Pages 5 to 5 of 5."
     assert render("a.pdf", data, first_page=9).note == "This PDF ends at page 5."
+    assert 'alt="Page 2"' in render("a.pdf", b"\n" + data).html
 
 
 def pdf(*objects: bytes) -> bytes:
