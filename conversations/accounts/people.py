@@ -368,6 +368,17 @@ def set_provided_groups(
             _record(origin, person=user.get_username(), joined=added, left=removed)
 
 
+def follow_email(user: User, email: str, *, origin: AuditOrigin) -> None:
+    """Give the person the address that the provider has verified, if no other account has it."""
+    if email in ("", user.email):
+        return
+    if not User.objects.filter(email__iexact=email).exclude(pk=user.pk).exists():
+        user.email = email
+        with transaction.atomic():
+            user.save(update_fields=["email"])
+            _record(origin, person=user.get_username(), email="changed")
+
+
 def read_preferences(user_pk: int | None) -> Preferences:
     """Return the preferences of the person, or the defaults if none are stored."""
     # Every page runs this query. Building it with the ORM would take five times as long.

@@ -55,6 +55,25 @@ def test_person_gets_the_same_account_at_the_next_sign_in(
     assert User.objects.count() == 1
 
 
+def test_address_follows_the_one_that_the_provider_has_verified(
+    client: Client, provider: Provider, user: User
+) -> None:
+    User.objects.filter(pk=user.pk).update(email="ann@example.org")
+    for claims, address in (
+        ({}, "rosa@example.org"),
+        ({"email": "field@example.org"}, "field@example.org"),
+        ({"email": "new@example.org", "email_verified": False}, "field@example.org"),
+        ({"email": "Ann@example.org"}, "field@example.org"),
+        ({"email": "no address"}, "field@example.org"),
+        ({"email": None}, "field@example.org"),
+    ):
+        provider.reset()
+        provider.person |= claims
+        sign_in_there(Client())
+        assert User.objects.get(username="rosa").email == address, claims
+    assert entries()[1:] == [("rosa", '{"person":"rosa","email":"changed"}')]
+
+
 def test_another_subject_gets_another_account(client: Client, provider: Provider) -> None:
     """Only the subject identifies a person, because names and addresses can be reassigned."""
     sign_in_there(Client())

@@ -143,7 +143,9 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
             if not isinstance(more, dict) or more.get("sub") != claims["sub"]:
                 raise VerificationError("userinfo")  # may be another person's (Core, 5.3.2)
         more.pop("amr", None)  # only the signed token can say how the person signed in
-        return self.get_provider().sociallogin_from_response(request, more | claims)
+        login = self.get_provider().sociallogin_from_response(request, more | claims)
+        login.verified_email = login.user.email  # a known account replaces this user
+        return login
 
     def _read(self, address: str, **more: Any) -> Any:
         with get_adapter().get_requests_session() as session:

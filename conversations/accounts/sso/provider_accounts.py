@@ -13,6 +13,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
+from conversations.access import access_context_of
+from conversations.accounts.people import follow_email
 from conversations.domain.text import storable
 
 from .accounts import Refusal, refuse
@@ -86,9 +88,16 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return session
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Connect an unknown account at the provider to a person with its address, or refuse it."""
+        """Connect an unknown account at the provider to a person with its address, or refuse it.
+
+        A known account gives the person its address.
+        """
         sociallogin.token, sociallogin.email_addresses = None, []  # must not be stored
-        if sociallogin.is_existing or sociallogin.state.get("process") == AuthProcess.CONNECT:
+        if sociallogin.state.get("process") == AuthProcess.CONNECT:
+            return
+        if sociallogin.is_existing:
+            origin = access_context_of(request, sociallogin.user).origin
+            follow_email(sociallogin.user, sociallogin.verified_email, origin=origin)
             return
         email = sociallogin.user.email
         same = User.objects.filter(email__iexact=email).order_by("pk")
