@@ -31,6 +31,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
         (("send", "--workspace", "nope", "hello"), "workspace does not exist"),
         (("export_sessions", "--all", "--output", "/nonexistent/x"), "No such file"),
         (("export_audit", "--output", "/dev/null/x"), "Not a directory"),
+        (("export_audit", "--workspace", "nope"), "workspace does not exist"),
         (("reset_two_factor", "nobody"), "account “nobody” does not exist"),
         # An unset variable in a script gives an empty argument, which must never mean "all".
         (("send", "--workspace", "garden", "--key", "", "hello"), "A key must have the form"),

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.workspaces import find_user
+from conversations.archive.workspaces import find_user, get_workspace
 from conversations.management.base import DatabaseCommand, open_output, refuse_empty
 from conversations.review.audit_log import ACTIONS, FORMATS, AuditLogFilter, export_log
 
@@ -35,7 +35,9 @@ class Command(DatabaseCommand):
         )
 
     def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
-        refuse_empty(workspace=asked["workspace"])
+        if asked["workspace"] is not None:
+            refuse_empty(workspace=asked["workspace"])
+            get_workspace(asked["workspace"])
         names = ("action", "session", "after", "before")
         user = find_user(person, even_closed=True) if person is not None else None
         chosen = {name: asked[name] for name in names}
