@@ -26,6 +26,10 @@ STATUS = {
     "withdrawn": 409,
 }
 
+# The provider does not accept the key of this server. These errors have the status 500, because
+# clients that get 401 or 403 believe that their own token was refused.
+OWN_KEY_REFUSED = frozenset({"no_key", "bad_key", "permission"})
+
 STATUSES = frozenset(
     {400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 500, 502, 503, 504, 507, OVERLOADED}
 )

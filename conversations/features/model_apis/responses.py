@@ -34,7 +34,7 @@ from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 
 from .client_request import ClientRequest
-from .errors import OVERLOADED, STATUS
+from .errors import OVERLOADED, OWN_KEY_REFUSED, STATUS
 from .response_writer import AnswerWriter
 from .runs import WITHDRAWN, RunAnswer, submit_exchange, wait_for_answer
 from .sessions import ClientExchange, open_exchange
@@ -113,6 +113,8 @@ async def answer_request(
         await runtime.readers.read(recheck)
         if answer.is_missing:
             response = writer.make_error(*await _failure_of(runtime, run, answer))
+            if answer.error_code in OWN_KEY_REFUSED:
+                response["X-Should-Retry"] = "false"  # the SDKs retry a 500, each time with a run
         else:
             response = JsonResponse(writer.make_document(answer))
     response["Request-Id"] = response["X-Request-Id"] = f"req_{run.uuid.hex}"

@@ -521,6 +521,17 @@ async def test_provider_failures_raise_the_exceptions_of_the_sdk(
             await stream.get_final_message()
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_key_of_the_server_is_not_the_clients_and_is_not_retried(
+    make_client: MakeClient, user: User, provider: WireThread, status: int
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), retries=2)
+    provider.enqueue(Scenario(status=status))
+    with pytest.raises(anthropic.InternalServerError, match="API key"):
+        await say(client, "Hello")
+    assert len(provider.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("scenario", "reason", "said"),
     [
