@@ -165,11 +165,12 @@ class RunExecution(Execution):
         except asyncio.CancelledError:
             outcome = RunOutcome(states.STOPPED, "stopped")
         except ProviderError as error:
-            notice = describe_provider_error(error, run=self.run)
+            # If the provider refuses the message, only the message can be answered again.
+            action = "retry" if error.code in REFUSED_CODES else self._next_action
+            notice = describe_provider_error(error, run=self.run, action=action)
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         except BudgetReached as error:
-            # A continued run includes the work of earlier runs, which a retry would discard.
-            has_work = bool(self._answered_calls) or self.claimed.kind == states.CONTINUE
+            has_work = self._next_action == "continue"
             notice = describe_out_of_budget(error, run=self.run, has_work=has_work)
             state = states.COMPLETED if self._answered_calls else states.FAILED
             outcome = RunOutcome(state, error.code, notice, error.code)
@@ -177,7 +178,7 @@ class RunExecution(Execution):
             if isinstance(error, RunLost) or is_storage_error(error):
                 raise  # writing the end of the run would fail, too
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
-            notice = describe_crash(run=self.run)
+            notice = describe_crash(run=self.run, action=self._next_action)
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         if self._commits:
             await asyncio.wait(self._commits)
@@ -192,6 +193,13 @@ class RunExecution(Execution):
                 notice = make_interrupted_notice(self.claimed.run)
                 outcome = RunOutcome(states.INTERRUPTED, "", notice)
         return await self._finish(outcome)
+
+    @property
+    def _next_action(self) -> str:
+        """The action that is offered if the run fails."""
+        # A retry would discard the work of this run. A continued run includes that of earlier runs.
+        has_work = bool(self._answered_calls) or self.claimed.kind == states.CONTINUE
+        return "continue" if has_work else "retry"
 
     async def _work(self) -> RunOutcome:
         claimed = self.claimed

@@ -8,26 +8,26 @@ NEXT_STEP = {
     "no_key": say("Set the key in the server's environment and restart it."),
     "bad_key": say("Check the key in the server's environment and restart it."),
     "permission": say("Choose another model, or ask for access to this one."),
-    "billing": say("Check the provider's billing settings, then retry."),
-    "unknown_model": say("Choose another model, then retry."),
+    "billing": say("Check the provider's billing settings, then try again."),
+    "unknown_model": say("Choose another model, then try again."),
     "invalid_request": say("Edit the message, or retry."),
     "request_too_large": say("Shorten the message, then send it again."),
     "context_window_exceeded": say("Shorten the message, send /compact, or start a new session."),
-    "rate_limited": say("Wait a moment, then retry."),
-    "overloaded": say("Wait a moment, then retry."),
-    "server_error": say("Retry. The problem may be temporary."),
-    "timeout": say("Retry. The problem may be temporary."),
+    "rate_limited": say("Wait a moment, then try again."),
+    "overloaded": say("Wait a moment, then try again."),
+    "server_error": say("Try again. The problem may be temporary."),
+    "timeout": say("Try again. The problem may be temporary."),
     "connection_failed": say(
-        "Check that the model server is running and that its address is correct, then retry."
+        "Check that the model server is running and that its address is correct, then try again."
     ),
-    "connection_lost": say("Retry to answer again, or send a message to continue from here."),
-    "stream_error": say("Retry to answer again, or send a message to continue from here."),
-    "incomplete_stream": say("Retry to answer again, or send a message to continue from here."),
+    "connection_lost": say("Try again, or send a message to continue from here."),
+    "stream_error": say("Try again, or send a message to continue from here."),
+    "incomplete_stream": say("Try again, or send a message to continue from here."),
     "bad_response": say("Check the model server's address and protocol."),
 }
 
-RETRY = say("Retry.")
-KEPT = say("Your message is saved.")
+TRY_AGAIN = say("Try again.")
+KEPT = say("Everything so far is saved.")
 
 # Stop reasons: what happened, what to do next, and the action of the button.
 STOPS = {
@@ -59,7 +59,7 @@ STOPS = {
 }
 
 
-def describe_provider_error(error: ProviderError, *, run: str) -> Info:
+def describe_provider_error(error: ProviderError, *, run: str, action: str) -> Info:
     facts = [f"code: {error.code}"]
     if error.http_status is not None:
         facts.append(f"status: {error.http_status}")
@@ -70,12 +70,12 @@ def describe_provider_error(error: ProviderError, *, run: str) -> Info:
             "%(reason)s %(kept)s %(next_step)s",
             reason=sentence(error.message),
             kept=KEPT,
-            next_step=NEXT_STEP.get(error.code, RETRY),
+            next_step=NEXT_STEP.get(error.code, TRY_AGAIN),
         ),
         kind="error",
         code=error.code,
         detail="\n".join(facts),
-        action="retry",
+        action=action,
         run=run,
     )
 
@@ -110,16 +110,16 @@ def describe_out_of_budget(error: BudgetReached, *, run: str, has_work: bool) ->
     )
 
 
-def describe_crash(*, run: str) -> Info:
+def describe_crash(*, run: str, action: str) -> Info:
     """Return the row for an internal error. The log has the details."""
     return Info(
         text=say(
-            "Something went wrong on the server. Your message is saved. Retry; see the server's "
-            "log for the reason."
+            "Something went wrong on the server. Everything so far is saved. Try again; see the "
+            "server's log for the reason."
         ),
         kind="error",
         code="internal_error",
-        action="retry",
+        action=action,
         run=run,
     )
 

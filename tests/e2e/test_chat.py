@@ -210,8 +210,9 @@ def test_retry_and_continue_are_offered_only_at_the_newest_end(
     expect(chat.rows.filter(has_text="stopped")).to_have_count(2)
     expect(proceed).to_have_count(1)
     proceed.click()
-    expect(retry).to_have_count(1)
-    expect(proceed).to_have_count(0)
+    expect(chat.rows.last).to_contain_text("failed")
+    expect(proceed).to_have_count(1)
+    expect(retry).to_have_count(0)
 
     wire.enqueue(Scenario(words=20, stop_reason="max_tokens"))
     chat.ask("figs")

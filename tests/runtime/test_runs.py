@@ -373,6 +373,30 @@ async def test_every_failure_has_a_row_with_a_next_step(
             assert (await turns_of(session))[-1] == ("assistant", "Better.")
 
 
+async def test_a_failure_after_tool_calls_offers_to_continue(
+    start_runtime: Any, wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(provider_retries=0)
+    wire.enqueue(Scenario(tools=(WireCall(name="look", input={}),)), Scenario(status=529))
+    assert (await ask(runtime, garden, "Go")).state == "failed"
+    notice = await notice_of(garden)
+    # A retry would discard the tool calls.
+    assert (notice.kind, notice.code, notice.action) == ("error", "overloaded", "continue")
+    assert "Everything so far is saved. Wait a moment, then try again." in notice.text
+
+    wire.enqueue(Scenario(status=401))
+    await runtime.continue_run(garden, client_id="continue1", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    failed = [event for event in await events_of(garden) if isinstance(event, Info)]
+    assert [one.action for one in failed] == ["continue", "continue"]
+
+    wire.enqueue(Scenario(text="Done."))
+    await runtime.continue_run(garden, client_id="continue2", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    roles = [role for role, _ in await turns_of(garden)]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+
+
 async def test_text_before_a_broken_stream_is_kept_as_a_partial_turn(
     start_runtime: Any, wire: WireThread, garden: Session
 ) -> None:
