@@ -86,7 +86,6 @@ function writeDraft(frame) {
 const FRAMES = {
   hello: () => {
     if (byId("refused")?.textContent === LOST) refuse();
-    clearDraft();
     socket.attempt = 0;
     socket.line.ready = true;
     sendAgain();

@@ -815,6 +815,42 @@ def test_a_page_recovers_from_a_lost_connection_and_from_lost_frames(
     assert changed == ["draft", "rows"]
 
 
+def test_a_lost_connection_does_not_move_a_person_who_reads_a_running_answer(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    seen: list[str] = []
+
+    def note(frame: Frame) -> Frame:
+        seen.append(frame["type"])
+        return frame
+
+    line = Line(tab, change=note)
+    chat = Chat(tab, server).new()
+    text = "\n\n".join([make_words(60)] * 40)
+    wire.enqueue(Scenario(thinking=40, text=text, chunk=40, ahead=200, rate=1))
+    chat.send("go")
+    draft = tab.locator("#draft")
+    draft.locator(".blk").nth(10).wait_for()
+    draft.locator(".think").evaluate("(one) => { one.open = true; }")
+    chat.transcript.hover()
+    tab.mouse.wheel(0, -600)
+    settle()
+    top = "document.querySelector('#transcript').scrollTop"
+    before = tab.evaluate(top)
+    seen.clear()
+    with line.cut():
+        pass
+    while seen[-1:] != ["draft"]:
+        tab.wait_for_timeout(20)
+    settle()
+    assert "hello" in seen
+    assert abs(tab.evaluate(top) - before) < 2
+    expect(draft.locator(".think")).to_have_attribute("open", "")
+    chat.message.press("Escape")
+    chat.wait_idle()
+    expect(draft.locator("*")).to_have_count(0)
+
+
 def test_messages_keep_their_order_across_a_lost_connection(tab: Page, server: Server) -> None:
     line = Line(tab)
     chat = Chat(tab, server).new()
