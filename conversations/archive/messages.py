@@ -310,19 +310,18 @@ def _make_withdrawn_notice(run: Run, *, by: str) -> Info:
     )
 
 
-def put_first(session: Session, *, run: UUID) -> int | None:
+def put_first(session: Session, *, run: UUID) -> UUID | None:
     """Move a waiting message to the front of the queue.
 
     The message is then sent at the next tool call of the running answer, or when the answer ends.
-    Return the primary key of the active run, or None if there is none. Raise Conflict if the
-    message no longer waits.
+    Return the active run, or None if there is none. Raise Conflict if the message no longer waits.
     """
     with joined_transaction():
         waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
         if not waiting.filter(kind=states.MESSAGE).update(goes_first=True):
             raise Conflict("This message is no longer queued.", code="not_queued")
         active = Run.objects.filter(session=session.pk, state__in=ACTIVE_STATES)
-        return active.values_list("pk", flat=True).first()
+        return active.values_list("uuid", flat=True).first()
 
 
 _QUEUED_IN = f"SELECT 1 FROM conversations_run WHERE state = '{QUEUED}' AND session_id IN"  # noqa: S608

@@ -199,13 +199,13 @@ def record_run_note(run_pk: int, *, note: str) -> None:
     Run.objects.filter(pk=run_pk, state__in=ACTIVE_STATES).update(note=note[:255])
 
 
-def request_stop(session_pk: int, *, only: int | None = None) -> int:
+def request_stop(session_pk: int, *, only: UUID | None = None) -> int:
     """Ask the active run to stop, whichever process executes it, and return how many were asked.
 
     If ``only`` is given, ask only that run.
     """
     active = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES, stop_requested_at=None)
-    runs = active if only is None else active.filter(pk=only)
+    runs = active if only is None else active.filter(uuid=only)
     return runs.update(stop_requested_at=timezone.now())
 
 

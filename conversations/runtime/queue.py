@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from conversations.archive import runs as archive_runs
 from conversations.archive.append import RunLost
@@ -91,14 +92,14 @@ class RunQueue:
         worker.has_work = True
         worker.claimed = claimed or worker.claimed
 
-    async def stop_run(self, session_pk: int, *, only: int | None = None) -> None:
+    async def stop_run(self, session_pk: int, *, only: UUID | None = None) -> None:
         """Stop the session's running answer, in this process or in another one.
 
         With ``only``, stop it only if it is still this run and not the following one.
         """
         worker = self._workers.get(session_pk)
         if worker is not None and worker.execution is not None:
-            if only is None or worker.execution.claimed.run_pk == only:
+            if only is None or worker.execution.claimed.run == only:
                 worker.execution.stop()
             return
         if worker is not None and only is None:

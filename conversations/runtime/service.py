@@ -349,8 +349,8 @@ class Runtime:
         if stops and active is not None:
             await self.queue.stop_run(session.pk, only=active)
 
-    async def stop_run(self, session: Session) -> None:
-        await self.queue.stop_run(session.pk)
+    async def stop_run(self, session: Session, *, only: UUID | None = None) -> None:
+        await self.queue.stop_run(session.pk, only=only)
 
     async def wait_idle(self, session_pk: int) -> None:
         await self.queue.wait_idle(session_pk)

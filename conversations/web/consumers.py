@@ -253,8 +253,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             }
         )
 
-    async def stop(self, _: Frame) -> None:
-        await self.runtime.stop_run(await self._authorised(WRITE))
+    async def stop(self, frame: Frame) -> None:
+        run = _uuid(frame, "run") if frame.get("run") else None
+        await self.runtime.stop_run(await self._authorised(WRITE), only=run)
 
     async def withdraw(self, frame: Frame) -> None:
         run = _uuid(frame, "run")

@@ -287,7 +287,7 @@ async def test_a_stop_right_after_a_message_reaches_the_executing_process(
     first = await here.send(garden, client_id="client-1", text="1", user_pk=None)
     await there.send(garden, client_id="client-2", text="2", user_pk=None)
     there.queue.begin(garden.pk)
-    await there.queue.stop_run(garden.pk, only=first.run_pk if stops_one else None)
+    await there.queue.stop_run(garden.pk, only=first.run if stops_one else None)
     async with asyncio.timeout(60):
         while (run := await Run.objects.aget(pk=first.run_pk)).state == "running":
             await asyncio.sleep(0.02)

@@ -202,7 +202,7 @@ async def test_a_late_stop_of_one_answer_does_not_stop_the_next(
     await runtime.wait_idle(garden.pk)
     await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
     await page.until(lambda: len(page.of_type("draft")) > 5)
-    await runtime.queue.stop_run(garden.pk, only=first.run_pk)
+    await runtime.queue.stop_run(garden.pk, only=first.run)
     await runtime.wait_idle(garden.pk)
     assert await run_state(garden) == "completed"
 

@@ -383,6 +383,22 @@ class TestWhileAnAnswerRuns:
         assert [role for role, _ in await turns_of(session)] == ["user", "assistant"] * 2
         assert socket.of_type("queue")[-1]["items"] == []
 
+    async def test_a_stop_of_one_answer_does_not_stop_the_next(self, connect: Connect) -> None:
+        """A person may press a key twice, or two people may stop an answer at once."""
+        socket = await connect()
+        await ask(socket, "long")
+        await ask(socket, "long")
+        first, second = [frame["run"] for frame in socket.of_type("ack")]
+        await socket.send({"type": "stop", "run": first})
+        await socket.until("draft", where=lambda frame: frame.get("run") == second)
+        await socket.send({"type": "stop", "run": first})
+        await socket.send({"type": "ping"})
+        await socket.until("pong")
+        for _ in range(3):
+            await socket.until("draft")
+        await socket.send({"type": "stop"})
+        await socket.until_idle()
+
     async def test_length_of_the_queue_is_limited(
         self, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
