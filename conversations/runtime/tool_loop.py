@@ -601,6 +601,8 @@ class ToolLoop:
                 return AppendResult(turns=[], rows=rows)
 
             asked = await self._execution.commit(commit())
+            if call.task is None or call.task.done():  # the call has ended meanwhile
+                return {"action": CANCEL}
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(

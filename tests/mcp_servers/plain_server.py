@@ -85,6 +85,8 @@ def ask_person(number: Any, by_address: bool) -> dict[str, Any]:
         url = "https://example.org/sign-in"
         asked = {"mode": "url", "message": "Sign in.", "url": url, "elicitationId": "1"}
     send({"id": f"ask-{number}", "method": "elicitation/create", "params": asked})
+    if "hurries" in BEHAVIOURS:
+        return {}
     while f"ask-{number}" not in answers:
         time.sleep(0.01)
     Path("answered").write_text(json.dumps(answers[f"ask-{number}"]))

@@ -9,11 +9,13 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.archive.run_transcript import read_run_transcript
+from conversations.archive.tool_calls import ask_question
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session, ToolCall, Workspace
+from conversations.runtime.database import RetryingWriter
 from conversations.runtime.service import Runtime
 from tests.mcp_servers.running import HttpServer, config, plain, sdk, until
-from tests.runtime.conftest import HttpServers
+from tests.runtime.conftest import HttpServers, Page
 from tests.runtime.tool_stories import answers, calls_of, notices, require_whole, results
 from tests.tools.test_mcp import QUICK
 from tests.wire.server import WireThread
@@ -158,6 +160,32 @@ async def test_a_stop_ends_the_question_and_the_server_is_told(
         answered = Path(garden.workspace.root) / "answered"
         await until(lambda: answered.exists() and answered.read_text() == '{"action": "cancel"}')
     await require_whole(garden)
+
+
+async def test_a_run_does_not_wait_for_the_answer_to_a_call_that_has_ended(
+    start_runtime: Start,
+    wire: WireThread,
+    garden_auto: Session,
+    open_page: Callable[[Runtime], Page],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = RetryingWriter.write
+
+    async def write_slowly(self: Any, job: Any, *args: Any, **values: Any) -> Any:
+        done = await write(self, job, *args, **values)
+        if job is ask_question:
+            await asyncio.sleep(0.3)  # the call ends meanwhile
+        return done
+
+    monkeypatch.setattr(RetryingWriter, "write", write_slowly)
+    made = config(sdk=plain("asks", "hurries"))
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+    page = open_page(runtime)
+    await begin(runtime, garden_auto, wire, "mcp__sdk__ask")
+    await runtime.wait_idle(garden_auto.pk)
+    assert await results(garden_auto) == ["{}"]
+    assert "waiting_approval" not in [frame["run_state"] for frame in page.of_type("state")]
+    await require_whole(garden_auto)
 
 
 async def test_a_question_can_be_answered_in_another_process(
