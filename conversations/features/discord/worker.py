@@ -163,7 +163,7 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
                 return
             bot = await signing_in
             assert bot is not None
-            connected = asyncio.create_task(bot.connect())
+            connected = asyncio.create_task(_connect(bot))
             await asyncio.wait({connected, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             if not connected.done():
@@ -192,6 +192,18 @@ async def _sign_in(runtime: Runtime, workspace: Workspace, rules: DiscordRules) 
         await bot.close()  # a client cannot log in a second time
         raise
     return bot
+
+
+async def _connect(bot: Bot) -> None:
+    """Connect the bot, and keep it connected until it is closed."""
+    while True:
+        try:
+            return await bot.connect()
+        except AttributeError:
+            # After a failure, the library waits and then resumes the connection. If the first one
+            # fails, there is none to resume.
+            if bot.ws is not None:
+                raise
 
 
 def use_addresses() -> None:

@@ -76,6 +76,7 @@ class DiscordServer:
         self.threads = [THREAD]
         self.guilds = {GENERAL: GUILD, OTHER: GUILD}
         self.refused = self.identified = self.resumed = 0
+        self.refused_connections = 0  # how many of the next ones are refused
         self.intents = 0
         self.per_window = 0
         self.window = 0.2
@@ -216,7 +217,10 @@ class DiscordServer:
         if session.socket is not None:
             await session.socket.send_str(json.dumps(payload))
 
-    async def _gateway(self, request: web.Request) -> web.WebSocketResponse:
+    async def _gateway(self, request: web.Request) -> web.StreamResponse:
+        if self.refused_connections:
+            self.refused_connections -= 1
+            return web.Response(status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         await socket.send_json({"op": HELLO, "d": {"heartbeat_interval": 41_250}})

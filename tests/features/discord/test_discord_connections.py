@@ -67,6 +67,7 @@ async def test_the_bot_waits_for_discord_and_reports_a_rejected_token(
     for name, value in given.items():
         monkeypatch.setattr(settings.LOOM, f"discord_{name}", value)
     server.fail = lambda asked: 503 if len(server.requests) < 3 else 0
+    server.refused_connections = 2
 
     async def reset_token() -> None:
         while not server.identified:
