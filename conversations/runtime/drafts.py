@@ -121,8 +121,9 @@ class DraftWorker:
         try:
             await self._writer.write(append_draft_chunks, chunks)
         except Exception as error:
-            fields = {"error_class": type(error).__name__}
-            logger.warning("draft_not_kept", extra={"fields": fields})
+            if not self._waiting:  # said once while the disk is full
+                fields = {"error_class": type(error).__name__}
+                logger.warning("draft_not_kept", extra={"fields": fields})
             storage_error = translate_storage_error(error)
             self._set_waiting(self._unwritten if isinstance(storage_error, StorageFull) else ())
             if storage_error is None:

@@ -237,12 +237,13 @@ async def test_stop_keeps_the_text_that_has_arrived(
     assert await is_clean(garden)
 
 
-async def test_the_page_says_once_that_the_disk_is_full_until_there_is_room(
+async def test_page_and_log_say_once_that_the_disk_is_full_until_there_is_room(
     runtime: Runtime,
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     tries: list[Any] = []
 
@@ -261,6 +262,7 @@ async def test_the_page_says_once_that_the_disk_is_full_until_there_is_room(
         await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
         await page.until(lambda: len(tries) > 3)
         assert notes() == [FULL_NOTE]
+        assert caplog.messages.count("draft_not_kept") == 1
     await page.until(lambda: page.of_type("state")[-1]["text"] == "")
     assert page.of_type("state")[-1]["run_state"] == "running"
     assert notes() == [FULL_NOTE]
