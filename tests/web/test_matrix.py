@@ -26,7 +26,7 @@ from django.utils import timezone
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
 from conversations.archive.workspaces import add_member
-from conversations.domain.audit import LIVE, RECORD
+from conversations.domain.audit import LIVE
 from conversations.models import (
     AuditEntry,
     ModelCall,
@@ -40,7 +40,6 @@ from conversations.web.consumers import _REQUESTS
 from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
 from tests.features import collect, merge
-from tests.test_admin import fill, is_of_session, without_sidebar  # noqa: F401 (the fixture)
 from tests.web.conftest import without_tokens
 
 from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, permissions_of, say
@@ -561,33 +560,6 @@ def admin_addresses() -> dict[str, str]:
         taken = re.findall(r"<(?:\w+:)?(\w+)>", ADMIN_URLS[name])
         found[name] = reverse(name, kwargs={key: kwargs[key] for key in taken})
     return found
-
-
-@pytest.mark.usefixtures("without_sidebar")
-def test_opening_a_record_in_the_admin_is_recorded_as_a_reading(
-    workspace: Workspace, user: User, make_person: MakePerson
-) -> None:
-    """The history of a record is not a reading.
-
-    Lists, pages that add and delete, and superusers are tested in tests/test_admin.py.
-    """
-    fill(workspace, user, times=1)
-    person = make_person("staff")
-    client, seen = browser_of(person), AuditEntry.objects.count()
-    for name, address in admin_addresses().items():
-        stem, _, page = name.rpartition("_")
-        says_something = stem in OURS and is_of_session(OURS[stem])
-        if page in ("add", "changelist", "delete") or (page == "history" and not says_something):
-            continue
-        status = client.get(address).status_code
-        entries = list(AuditEntry.objects.order_by("number")[seen:])
-        seen += len(entries)
-        assert len(entries) == (page == "change" and says_something), name
-        assert {(entry.action, entry.actor, entry.place) for entry in entries} <= {
-            (RECORD, person, address)
-        }
-        if stem in OURS:
-            assert status == 200, name
 
 
 def test_admin_records_of_ones_own_workspace_leave_no_audit_entry(
