@@ -290,6 +290,7 @@ def _chat(
             "workspace": {"name": session.workspace.name, "slug": session.workspace.slug},
             "model": model_of(session),
             "can_write": access.can_write,
+            "can_manage": access.can_manage,
             "read": read,
             "pinned": session.pinned_at is not None,
             "owner_name": session.owner.get_username(),
@@ -322,8 +323,10 @@ def _chat(
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }
     if not is_fragment(request):
-        model = context["session"]["model"]
-        context |= _chat_surroundings(request, session, model=model) | (form or {})
+        shown = context["session"]
+        context |= _chat_surroundings(request, session, model=shown["model"]) | (form or {})
+        if access.can_write and not shown["closed"]:
+            context["failed_servers"] = failed_tool_servers(session.workspace.slug)
         meter = render_meter(
             session.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
@@ -372,7 +375,6 @@ def _chat_surroundings(request: HttpRequest, session: Session, *, model: str) ->
         run_data = {"state": state, "uuid": "", "text": "", "elapsed_ms": 0}
     return {
         "run": run_data,
-        "failed_servers": failed_tool_servers(session.workspace.slug),
         "queue": fill_marks(render_queue(queue)),
         "models": models,
         "model_groups": group_models(models, chosen=model),

@@ -190,7 +190,7 @@ def test_a_person_can_sign_in_and_out_at_a_tool_server(
     page.get_by_role("link", name=re.compile("^Continue to 127")).click()
     expect(page).to_have_url(settings)
     expect(page.get_by_text("Signed in to tickets.")).to_be_visible()
-    expect(card).to_contain_text(re.compile("HTTP, ready.*Signed in by", re.DOTALL))
+    expect(card).to_contain_text(re.compile("HTTP.*ready.*Signed in by", re.DOTALL))
     assert violations_everywhere(page, "tool-server-signed-in") == []
     card.get_by_role("button", name="Sign out of tickets").click()
     expect(page.get_by_text("Signed out of tickets.")).to_be_visible()

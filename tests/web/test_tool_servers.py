@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.test import AsyncClient
 
 from conversations.agent.mcp.config import parse_config
 from conversations.archive.sessions import create_session
-from conversations.archive.workspaces import create_workspace
+from conversations.archive.workspaces import add_member, create_workspace
+from conversations.domain.people import VIEWER
 from conversations.runtime.current import current_runtime
 from tests.mcp_servers.running import plain, until
 from tests.web.conftest import async_browser_of
@@ -53,9 +55,10 @@ async def test_settings_show_the_state_of_servers_and_reconnect_one(
     user, session = plot
     client = await async_browser_of(user)
     before = await read(client, "/w/plot/settings/tools/")
-    assert "stdio, off. Starts when it is needed." in before
+    assert "<span>off</span>" in before
+    assert "Starts when it is needed." in before
     assert "Turned off for this workspace." in before
-    assert "is not answering" not in await read(client, f"/s/{session.uuid}/")
+    assert "Unavailable tool servers" not in await read(client, f"/s/{session.uuid}/")
     runtime = await current_runtime()
     await runtime.tool_servers.prepare("plot", tmp_path)
     states = {state.name: state for state in runtime.tool_servers.describe("plot")}
@@ -63,12 +66,17 @@ async def test_settings_show_the_state_of_servers_and_reconnect_one(
         lambda: {"ready": 1, "failed": 1}.items() <= runtime.tool_servers.count_states().items()
     )
     html = await read(client, "/w/plot/settings/tools/")
-    assert "plain 1, " in html
+    assert "<span>plain 1</span>" in html
     assert "Last output: ImportError: no library of that name" in html
     assert "bad_key: the model cannot use the argument &#x27;a b&#x27;." in html
     chat = await read(client, f"/s/{session.uuid}/")
-    assert "Tool server bad is not answering." in chat
-    assert "Tool server good" not in chat
+    assert "Unavailable tool servers: bad." in chat
+    assert 'href="/w/plot/settings/tools/">Show why</a>' in chat
+    viewer = await User.objects.acreate(username="ben")
+    await sync_to_async(add_member)(session.workspace, user_pk=viewer.pk, role=VIEWER)
+    assert "Unavailable tool" not in await read(
+        await async_browser_of(viewer), f"/s/{session.uuid}/"
+    )
     since = states["good"].since
     response = await client.post("/w/plot/tool-servers/good/connect/", follow=True)
     assert "good: ready." in response.content.decode()
