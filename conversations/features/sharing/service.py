@@ -52,7 +52,10 @@ from .models import FileLink, ShareLink
 SALTS: dict[type[Model], str] = {ShareLink: "loom.share", FileLink: "loom.share.file"}
 MAX_SHARE_LINKS = 50  # links that a session or a file may have at a time
 
-GONE = say("This link does not work: it may have been revoked or have expired.")
+GONE = say(
+    "This link does not work: it may have been revoked or have expired. "
+    "Ask the person who sent it for a new one."
+)
 
 _SAID = (events.UserMessage, events.AssistantText)
 _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentIndicator)

@@ -272,6 +272,8 @@ def test_an_ended_or_forged_link_returns_404(talk: Session, user: User, make: An
     response = Client().get(make(share(talk, user)))
     assert response.status_code == 404
     assert "Plant the beans" not in response.text
+    assert "Ask the person who sent it for a new one." in response.text
+    assert "Go to the workspaces" not in response.text
 
 
 def test_switching_sharing_off_ends_all_links(
