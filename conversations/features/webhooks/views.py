@@ -29,7 +29,8 @@ STATES = {
     "failing": gettext_lazy("Deliveries are failing and are retried."),
     "turned_off": gettext_lazy(
         "The server turned this webhook off because deliveries failed for too long, or "
-        "because the recipient accepts no more messages."
+        "because the recipient accepts no more messages. To turn it on again, check “On” in its "
+        "settings and save."
     ),
 }
 """State → explanation of the trouble."""
