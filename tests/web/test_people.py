@@ -73,7 +73,7 @@ def test_people_are_listed_found_and_paged(
     for query in ("ZOE", "bean", "example.org"):
         assert names(office.get(PEOPLE, {"q": query}).text) == ["zoe"]
     assert names(office.get(PEOPLE, {"closed": "1"}).text) == ["gone"]
-    assert "No name or address contains “&lt;b&gt;”" in office.get(PEOPLE, {"q": "<b>"}).text
+    assert "No name or e-mail address contains “&lt;b&gt;”" in office.get(PEOPLE, {"q": "<b>"}).text
     monkeypatch.setattr(people_pages, "PER_PAGE", 2)
     first = office.get(PEOPLE).text
     assert names(first) == ["ann", "head"]
