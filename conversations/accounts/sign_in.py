@@ -18,7 +18,7 @@ from axes.models import AccessAttempt, AccessLog
 from django.conf import settings
 from django.contrib.auth import REDIRECT_FIELD_NAME, login
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
@@ -29,7 +29,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse, reverse_lazy
 from django.utils.http import urlencode
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -68,7 +68,17 @@ LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
 UNSAVED = "unsaved"
 
 
+class SignInForm(AuthenticationForm):
+    # Django's German sentence only asks for a name and a password.
+    error_messages = AuthenticationForm.error_messages | {
+        "invalid_login": gettext_lazy(
+            "The username or the password is wrong. Upper and lower case matter in both."
+        )
+    }
+
+
 class SignInView(LoginView):
+    form_class = SignInForm
     template_name = "registration/sign_in.html"
     redirect_authenticated_user = True
 

@@ -48,7 +48,7 @@ def test_wrong_password_shows_an_error_and_keeps_only_the_username(
 ) -> None:
     response = sign_in(client, password="wrong horse")
     assert response.status_code == 200
-    assert "enter a correct username and password" in response.text
+    assert "The username or the password is wrong." in response.text
     assert 'value="ann"' in response.text
     assert "wrong horse" not in response.text
     assert not is_signed_in(client)
