@@ -73,7 +73,9 @@ def providers_test(request: HttpRequest) -> HttpResponse:
     model = request.POST.get("model", "")
     if model not in {info.id for info in state.models}:
         raise NotFound("This provider does not offer that model.")
-    return _render(request, report=_wait(probe_model(models, model)), tested=state.config.name)
+    report = _wait(probe_model(models, model))
+    takes = [(ABILITIES[name], taken) for name, taken in report.takes.items()]
+    return _render(request, report=report, takes=takes, tested=state.config.name)
 
 
 @administrator_form

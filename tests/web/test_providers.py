@@ -85,6 +85,13 @@ async def test_page_shows_the_state_of_servers_but_no_key(
     assert wire.key not in page
 
 
+async def test_model_test_says_in_the_language_of_the_page_what_a_model_takes(
+    runtime: Runtime, wire: WireThread, browser: Client
+) -> None:
+    browser.defaults["HTTP_ACCEPT_LANGUAGE"] = "de"
+    assert "Werkzeuge: ja" in await get(browser, "providers_test", provider="chat", model=MODEL)
+
+
 async def test_model_test_shows_the_answer_and_stores_the_result(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
