@@ -5,7 +5,8 @@ export const create = (tag, properties) => Object.assign(document.createElement(
 export const fromTemplate = (id) => byId(id).content.firstElementChild.cloneNode(true);
 export const parseHtml = (html) => [...create("template", { innerHTML: html }).content.children];
 
-globalThis.words ??= JSON.parse(byId("words")?.textContent ?? "{}");
+// Until this is set, it is the element with this id.
+globalThis.words = JSON.parse(byId("words")?.textContent ?? "{}");
 /** Return the text in the page's language, with `values` for its %(name)s. */
 export const gettext = (text, values = {}) => (globalThis.words[text] ?? text).replace(/%\((\w+)\)s/g, (_, name) => values[name]);
 

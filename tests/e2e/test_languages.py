@@ -6,6 +6,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.accessibility import sizes_that_scroll_sideways, violations
 from tests.e2e.conftest import NARROW, Chat, Server, long_session, settle
+from tests.e2e.test_search import import_turns, reading
 from tests.e2e.test_tools import card, done, same_after_reload, writing
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -60,6 +61,15 @@ def test_two_people_see_the_same_chat_in_their_own_languages(
     assert violations(page) == []
     page.set_viewport_size(NARROW)
     assert sizes_that_scroll_sideways(page, "german-chat") == []
+
+
+def test_a_folded_group_of_calls_is_named_in_the_persons_language(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    calls = [turn for number in range(5) for turn in reading(f"row_{number}.txt", number)]
+    uuid = import_turns(server, {"role": "user", "content": "Lies"}, *calls, title="Lesen")
+    page = open_chat(locale="de-DE").open(uuid).page
+    expect(page.get_by_role("button", name="5 Werkzeugaufrufe")).to_be_visible()
 
 
 def test_older_rows_and_the_panel_are_in_the_persons_language(
