@@ -37,9 +37,18 @@ UNREACHABLE = Refusal(
     "unreachable", gettext_lazy("%(name)s is not responding correctly. Try again later."), 502
 )
 NOT_VERIFIED = Refusal(
-    "not_verified", gettext_lazy("The response from %(name)s could not be verified."), 403
+    "not_verified",
+    gettext_lazy(
+        "The response from %(name)s could not be verified. Try again. If it fails again, tell an "
+        "administrator."
+    ),
+    403,
 )
-PROVIDER = Refusal("provider_error", gettext_lazy("%(name)s refused to sign you in."), 403)
+PROVIDER = Refusal(
+    "provider_error",
+    gettext_lazy("%(name)s refused to sign you in. Ask the people who manage your account there."),
+    403,
+)
 NOBODY = Refusal(
     "nobody",
     gettext_lazy(
