@@ -115,11 +115,13 @@ def person_roles(request: HttpRequest, pk: int) -> None:
 @_act
 def person_close(request: HttpRequest, pk: int) -> None:
     archive_people.set_active(pk, is_active=False, origin=_origin(request))
+    messages.success(request, gettext("Account closed."))
 
 
 @_act
 def person_open(request: HttpRequest, pk: int) -> None:
     archive_people.set_active(pk, is_active=True, origin=_origin(request))
+    messages.success(request, gettext("Account reopened."))
 
 
 @_act

@@ -137,11 +137,13 @@ def test_administrator_cannot_change_themselves_or_a_superuser(
 def test_a_closed_account_is_signed_out_and_can_be_opened_again(office: Client, user: User) -> None:
     theirs = browser_of(user)
     assert len(list_devices(user.pk)) == 1
-    office.post(reverse("person_close", args=[user.pk]))
+    page = office.post(reverse("person_close", args=[user.pk]), follow=True).text
+    assert "Account closed." in page
     assert theirs.get(reverse("home")).status_code == 302
     assert not fresh(user).is_active
     assert list_devices(user.pk) == []
-    office.post(reverse("person_open", args=[user.pk]))
+    page = office.post(reverse("person_open", args=[user.pk]), follow=True).text
+    assert "Account reopened." in page
     assert fresh(user).is_active
     assert theirs.get(reverse("home")).status_code == 302, "the old cookie is of no use"
     assert noted() == [
