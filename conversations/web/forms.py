@@ -354,7 +354,7 @@ class FilterForm(forms.Form):
         super().__init__(text, **kwargs)
         workspace = self.fields.get("workspace")
         if isinstance(workspace, forms.ChoiceField):
-            workspace.choices = [("", gettext("All workspaces")), *workspaces]
+            workspace.choices = [("", gettext("All")), *workspaces]
 
 
 class PersonField(forms.CharField):
