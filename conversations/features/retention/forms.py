@@ -4,11 +4,10 @@ from typing import Any
 
 from django import forms
 from django.forms import model_to_dict
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from conversations.domain.errors import LoomError
 from conversations.models import Session, Workspace
-from conversations.rendering.messages import translate
 from conversations.web.forms import SharedForm
 
 from .service import MAX_REASON_CHARS, find_for_hold
@@ -68,4 +67,6 @@ class HoldForm(forms.Form):
         try:
             return find_for_hold(self.cleaned_data["what"])
         except LoomError as error:
-            raise forms.ValidationError(translate(error.message)) from error
+            # A mistyped UUID is looked up as a workspace.
+            message = gettext("No session has this UUID, and no workspace has this short name.")
+            raise forms.ValidationError(message) from error

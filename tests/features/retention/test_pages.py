@@ -199,6 +199,7 @@ def test_holds_are_placed_and_released_without_showing_content(
 def test_a_hold_on_an_unknown_target_is_refused(administrator: Client, what: str) -> None:
     sent = administrator.post(reverse("holds"), {"what": what, "reason": "A dispute"})
     assert sent.status_code == 400
+    assert ("No session has this UUID" in sent.text) == bool(what)
     assert not Hold.objects.exists()
 
 
