@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from conversations.features.webhooks.models import Delivery, Webhook
 from conversations.features.webhooks.service import MAX_WEBHOOKS, read_events, read_secret
-from conversations.models import Workspace
+from conversations.models import Session, Workspace
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +73,15 @@ def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace
     assert "is being sent again" in owner.post(again, follow=True).text
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts) == ("pending", 0)
+
+
+def test_a_delivery_names_its_session(owner: Client, session: Session) -> None:
+    webhook, _ = make(owner)
+    owner.post(f"{LIST}{webhook.uuid}/test/")
+    Session.objects.update(title="Plant the beans")
+    Delivery.objects.update(session=session, event="run.failed")
+    page = owner.get(f"{LIST}{webhook.uuid}/").text
+    assert re.search(rf'href="/s/{session.uuid}/">\s*Plant the beans</a>', page)
 
 
 def test_a_webhook_turned_off_by_the_server_can_be_turned_on(
