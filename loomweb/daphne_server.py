@@ -168,6 +168,13 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         self.basic_error(400, b"Bad Request", "Invalid header value")
         return None
 
+    def handle_reply(self, message: dict[str, Any]) -> None:
+        # Daphne bypasses the method with which Twisted drops the body of a response to HEAD. A
+        # client or a proxy would take the body for the next response of the connection.
+        if self.method == b"HEAD" and "body" in message:
+            message = message | {"body": b""}
+        super().handle_reply(message)
+
     def handle_exception(self, exception: BaseException) -> None:
         """Abort the connection if a response has been started.
 

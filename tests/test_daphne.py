@@ -51,7 +51,8 @@ def test_frames_are_sent_at_once_or_buffered_in_order() -> None:
             transport.stopWriting()
 
 
-def test_a_response_that_fails_midway_closes_the_connection() -> None:
+def _open_request(text: bytes) -> tuple[LoomRequest, StringTransport]:
+    """Return the request that these bytes begin, and the connection that they came over."""
     begun: list[LoomRequest] = []
     served = SimpleNamespace(
         unix_socket_path=None,
@@ -67,10 +68,21 @@ def test_a_response_that_fails_midway_closes_the_connection() -> None:
     channel = LoomHTTPFactory(served).buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
     line = StringTransport()
     channel.makeConnection(line)
-    channel.dataReceived(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    channel.dataReceived(text)
     [request] = begun
     request.handle_reply({"type": "http.response.start", "status": 200, "headers": []})
     request.handle_reply({"type": "http.response.body", "body": b"begun", "more_body": True})
+    return request, line
+
+
+def test_a_response_that_fails_midway_closes_the_connection() -> None:
+    request, line = _open_request(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     request.handle_exception(ZeroDivisionError())
     assert line.value().endswith(b"5\r\nbegun\r\n")
     assert line.disconnected
+
+
+def test_a_response_to_head_has_no_body() -> None:
+    request, line = _open_request(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    request.handle_reply({"type": "http.response.body", "body": b"more", "more_body": True})
+    assert line.value().endswith(b"\r\n\r\n")
