@@ -44,6 +44,12 @@ class RequestThread(ThreadPoolExecutor):
 
 
 class BodyRequest(ASGIRequest):
+    def __init__(self, scope: Any, body_file: Any) -> None:
+        super().__init__(scope, body_file)
+        # Without its length, as in chunked encoding, Django would take a form for empty.
+        self.META.setdefault("CONTENT_LENGTH", str(body_file.seek(0, os.SEEK_END)))
+        body_file.seek(0)
+
     def read(self, *args: Any, **kwargs: Any) -> bytes:
         try:
             return super().read(*args, **kwargs)

@@ -107,3 +107,21 @@ async def test_reading_a_departed_clients_body_raises_unreadable_post_error(
         await asyncio.sleep(0.01)
     go_on.set()
     assert await asyncio.to_thread(done.wait, 10)
+
+
+async def test_a_form_without_a_length_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler, forms = OneThreadHandler(), []
+
+    def answer(request: Any) -> HttpResponse:
+        forms.append(request.POST.dict())
+        return HttpResponse()
+
+    monkeypatch.setattr(handler, "get_response", answer)
+    form = [(b"content-type", b"multipart/form-data; boundary=x")]
+    scope = SCOPE | {"method": "POST", "headers": [*SCOPE["headers"], *form]}
+    request = ApplicationCommunicator(handler, scope)
+    text = b'--x\r\nContent-Disposition: form-data; name="text"\r\n\r\nhello\r\n--x--\r\n'
+    await request.send_input({"type": "http.request", "body": text[:20], "more_body": True})
+    await request.send_input({"type": "http.request", "body": text[20:]})
+    await request.wait(10)
+    assert forms == [{"text": "hello"}]
