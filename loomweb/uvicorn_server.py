@@ -1,9 +1,9 @@
 """uvicorn with the same limits, back-pressure and clean shutdown as Daphne."""
 
+import asyncio
 import logging
 import socket
 import struct
-from asyncio import Transport, timeout
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -46,6 +46,9 @@ ANYBODYS = frozenset(
 
 UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # states in which the client has to send more
 
+END_SECONDS = 2.0
+"""Time that the remaining requests have when the server ends."""
+
 type Receive = Callable[[], Awaitable[dict[str, Any]]]
 type Send = Callable[[dict[str, Any]], Awaitable[None]]
 type Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
@@ -61,7 +64,7 @@ class LoomHttpProtocol(H11Protocol):
     uvicorn has such a timeout only after a response.
     """
 
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.await_more()
 
@@ -209,7 +212,7 @@ async def refuse(receive: Receive, send: Send, status: int, text: bytes) -> None
     await send({"type": "http.response.body", "body": text, "more_body": True})
     received = 0
     with suppress(TimeoutError):
-        async with timeout(LINGER_SECONDS):
+        async with asyncio.timeout(LINGER_SECONDS):
             while received <= MAX_LINGER_BYTES and (message := await receive()).get("more_body"):
                 received += len(message["body"])
     await send({"type": "http.response.body"})
@@ -229,8 +232,14 @@ class LoomServer(Server):
         # The runtime ends open sockets and streams properly, so that their responses are complete.
         # The remaining connections are cut off afterwards.
         await stop_current_runtime(for_good=True)
+        # uvicorn would wait for a slow download or upload, and cancel it with a traceback.
+        asyncio.get_running_loop().call_later(END_SECONDS, self.cut_off)
         await super().shutdown(sockets)
         self._captured_signals.clear()  # otherwise uvicorn would raise the signal again
+
+    def cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def make_config(application: Application) -> Config:

@@ -6,14 +6,16 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from uvicorn import Config, Server
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from loomweb import uvicorn_server
 from loomweb.server import MAX_HEAD_BYTES
-from loomweb.uvicorn_server import RequestSizeLimit, make_config
+from loomweb.uvicorn_server import LoomServer, RequestSizeLimit, make_config
 
 SECONDS = 0.2  # instead of a minute
 
@@ -101,4 +103,30 @@ async def test_malformed_requests_and_frames_are_not_logged(
             await socket.recv()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1007
+    assert not caplog.records
+
+
+async def _download(_: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _piece in range(50):
+        await send({"type": "http.response.body", "body": bytes(1_000_000), "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+async def test_a_download_that_nobody_reads_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "END_SECONDS", SECONDS)
+    for name in ("current_runtime", "stop_current_runtime"):
+        monkeypatch.setattr(uvicorn_server, name, AsyncMock())
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = LoomServer(make_config(_download))
+    serving = asyncio.ensure_future(server._serve([listener]))
+    reader, writer = await asyncio.open_connection(*listener.getsockname(), limit=1)
+    with closing(writer):
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await reader.readexactly(1)
+        server.should_exit = True
+        await asyncio.wait_for(serving, 10)
     assert not caplog.records
