@@ -81,6 +81,12 @@ class OneThreadHandler(ASGIHandler):
             else:
                 thread.end()
 
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().handle(scope, receive, send)
+        except OSError as error:  # a large body is stored in the folder for temporary files
+            await refuse(receive, send, 507, full_disk_text(error, method=scope["method"]))
+
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
@@ -108,6 +114,7 @@ from conversations.web.addresses import OriginMiddleware  # noqa: E402
 from conversations.web.errors import SocketStorageErrorMiddleware  # noqa: E402
 from conversations.web.urls import websocket_urlpatterns  # noqa: E402
 
+from .server import full_disk_text, refuse  # noqa: E402
 from .static_files import StaticFiles  # noqa: E402
 
 application = ProtocolTypeRouter(

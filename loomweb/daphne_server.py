@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import daphne.server
@@ -31,6 +32,7 @@ from .server import (
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
+    full_disk_text,
     max_request_bytes,
     max_upload_bytes,
     token_in,
@@ -39,11 +41,11 @@ from .server import (
 logger = logging.getLogger(__name__)
 
 
-def refuse(transport: Any, status: bytes) -> None:
+def refuse(transport: Any, status: bytes, text: bytes = TOO_LARGE) -> None:
     """Send an error and close the connection. Data that the browser still sends is dropped."""
     transport.write(
         b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(TOO_LARGE), TOO_LARGE)
+        b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(text), text)
     )
     transport.loseWriteConnection()
     transport.protocol = RefusedClient(transport)
@@ -150,6 +152,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     A request with a Content-Length is refused before its body is read.
     """
 
+    content: Any  # the file that stores the body
     backpressure: Backpressure | None = None
     is_refused = False
     is_known: bool | None = None
@@ -162,6 +165,8 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
 
     def process(self) -> Any:
         """Refuse a subprotocol header that is not ASCII, which Daphne treats as its own error."""
+        if self.is_refused:  # by the last bytes of its body
+            return None
         protocols = self.requestHeaders.getRawHeaders(b"sec-websocket-protocol", [])
         if all(value.isascii() for value in protocols):
             return super().process()
@@ -213,8 +218,17 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     def handleContentChunk(self, data: bytes) -> None:
         self.received += len(data)
         self._check(self.received)
-        if not self.is_refused:
+        if self.is_refused:
+            return
+        try:
             super().handleContentChunk(data)
+            self.content.flush()  # otherwise the end of the body would be written later
+        except OSError as error:  # the folder for temporary files is full
+            with suppress(OSError):
+                self.content.close()
+            self.content = BytesIO()
+            text = full_disk_text(error, method=self.channel._command.decode())
+            self._refuse(b"507 Insufficient Storage", text)
 
     def _check(self, size: int) -> None:
         # Refuse requests that are too large. A large upload is allowed if the client is signed in
@@ -250,9 +264,9 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         else:
             self._refuse()
 
-    def _refuse(self) -> None:
+    def _refuse(self, status: bytes = b"413 Content Too Large", text: bytes = TOO_LARGE) -> None:
         self.is_refused = True
-        refuse(self.channel.transport, b"413 Content Too Large")
+        refuse(self.channel.transport, status, text)
 
 
 class LoomChannel(HTTPChannel):

@@ -1,13 +1,23 @@
 """Limits and functions that Daphne and uvicorn share."""
 
+import asyncio
+import logging
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
 
 from django.conf import settings
 from django.utils.datastructures import CaseInsensitiveMapping
 
 from conversations.api.middleware import read_token
+from conversations.archive.storage import translate_storage_error
+
+logger = logging.getLogger(__name__)
+
+type Receive = Callable[[], Awaitable[dict[str, Any]]]
+type Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 UPLOADS = re.compile(r"/import/|/w/[^/]+/files/upload/|/api/v1/workspaces/[^/]+/imports")
 """Paths of file uploads, which may be larger than other requests."""
@@ -55,6 +65,33 @@ def token_in(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the request's personal token, or an empty string."""
     text = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     return read_token(CaseInsensitiveMapping(text)) or ""
+
+
+async def refuse(receive: Receive, send: Send, status: int, text: bytes) -> None:
+    """Send an error and close the connection. Data that the browser still sends is dropped."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(text)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text, "more_body": True})
+    received = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while received <= MAX_LINGER_BYTES and (message := await receive()).get("more_body"):
+                received += len(message["body"])
+    await send({"type": "http.response.body"})
+
+
+def full_disk_text(error: OSError, *, method: str) -> bytes:
+    """Return the response to a body for which the disk has no room. Raise any other error."""
+    translated = translate_storage_error(error)
+    if translated is None:
+        raise error
+    fields = {"error_code": translated.code, "method": method}
+    logger.warning("storage_error", extra={"fields": fields})
+    return f"{translated.message}\n".encode()
 
 
 def open_listener(host: str, port: int) -> socket.socket:

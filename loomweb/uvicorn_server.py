@@ -5,7 +5,6 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import h11
@@ -21,15 +20,16 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
     CLOSE_SECONDS,
-    LINGER_SECONDS,
     MAX_FRAME_SENT_BYTES,
     MAX_HEAD_BYTES,
-    MAX_LINGER_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
+    Receive,
+    Send,
     max_request_bytes,
     max_upload_bytes,
+    refuse,
     token_in,
 )
 
@@ -49,8 +49,6 @@ UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # states in which the client 
 END_SECONDS = 2.0
 """Time that the remaining requests have when the server ends."""
 
-type Receive = Callable[[], Awaitable[dict[str, Any]]]
-type Send = Callable[[dict[str, Any]], Awaitable[None]]
 type Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
@@ -199,23 +197,6 @@ async def max_accepted_bytes(scope: dict[str, Any]) -> int:
         logger.warning("upload_not_let_in", extra={"fields": fields})
         return max_request_bytes()
     return max_upload_bytes() if is_allowed else max_request_bytes()
-
-
-async def refuse(receive: Receive, send: Send, status: int, text: bytes) -> None:
-    """Send an error and close the connection. Data that the browser still sends is dropped."""
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(text)),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text, "more_body": True})
-    received = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_SECONDS):
-            while received <= MAX_LINGER_BYTES and (message := await receive()).get("more_body"):
-                received += len(message["body"])
-    await send({"type": "http.response.body"})
 
 
 class LoomServer(Server):

@@ -1,8 +1,10 @@
 """The ASGI application: the threads on which requests run."""
 
 import asyncio
+import errno
+from io import BytesIO
 from threading import Event
-from typing import Any
+from typing import Any, Never
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
@@ -19,6 +21,14 @@ SCOPE = {
     "headers": [(b"host", b"127.0.0.1")],
     "client": ("127.0.0.1", 1),
 }
+
+
+class FullFile(BytesIO):
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def write(self, _: Any) -> Never:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def ask(application: Any) -> ApplicationCommunicator:
@@ -125,3 +135,16 @@ async def test_a_form_without_a_length_is_read(monkeypatch: pytest.MonkeyPatch) 
     await request.send_input({"type": "http.request", "body": text[20:]})
     await request.wait(10)
     assert forms == [{"text": "hello"}]
+
+
+async def test_a_body_for_which_the_disk_has_no_room_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", FullFile)
+    request = ApplicationCommunicator(OneThreadHandler(), SCOPE | {"method": "POST"})
+    await request.send_input({"type": "http.request", "body": b"begun", "more_body": True})
+    await request.send_input({"type": "http.request", "body": b"end"})
+    answer, body = [await request.receive_output(10) for _ in range(2)]
+    await request.wait(10)
+    assert answer["status"] == 507
+    assert "disk is full" in body["body"].decode()

@@ -1,17 +1,21 @@
 """Sending frames and responses under Daphne."""
 
 import asyncio
+import errno
 import json
 import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any, Never
 
 import pytest
 from autobahn.websocket.protocol import WebSocketProtocol
 from twisted.internet.address import IPv4Address
 from twisted.internet.tcp import Connection
 from twisted.internet.testing import StringTransport
+from twisted.web.http import Request
 
+from loomweb import daphne_server
 from loomweb.daphne_server import LoomHTTPFactory, LoomRequest, OutboundBuffer, reactor
 
 
@@ -51,8 +55,8 @@ def test_frames_are_sent_at_once_or_buffered_in_order() -> None:
             transport.stopWriting()
 
 
-def _open_request(text: bytes) -> tuple[LoomRequest, StringTransport]:
-    """Return the request that these bytes begin, and the connection that they came over."""
+def _receive(text: bytes) -> tuple[list[LoomRequest], StringTransport]:
+    """Return the requests that reached the application, and the connection that they came over."""
     begun: list[LoomRequest] = []
     served = SimpleNamespace(
         unix_socket_path=None,
@@ -69,7 +73,11 @@ def _open_request(text: bytes) -> tuple[LoomRequest, StringTransport]:
     line = StringTransport()
     channel.makeConnection(line)
     channel.dataReceived(text)
-    [request] = begun
+    return begun, line
+
+
+def _open_request(text: bytes) -> tuple[LoomRequest, StringTransport]:
+    [request], line = _receive(text)
     request.handle_reply({"type": "http.response.start", "status": 200, "headers": []})
     request.handle_reply({"type": "http.response.body", "body": b"begun", "more_body": True})
     return request, line
@@ -86,3 +94,21 @@ def test_a_response_to_head_has_no_body() -> None:
     request, line = _open_request(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     request.handle_reply({"type": "http.response.body", "body": b"more", "more_body": True})
     assert line.value().endswith(b"\r\n\r\n")
+
+
+def test_a_body_for_which_the_disk_has_no_room_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(*_: Any) -> Never:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    refused: list[bytes] = []
+    monkeypatch.setattr(Request, "handleContentChunk", write)
+    monkeypatch.setattr(
+        daphne_server, "refuse", lambda _, status, text: refused.extend([status, text])
+    )
+    begun, _ = _receive(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody")
+    assert not begun
+    assert refused[0] == b"507 Insufficient Storage"
+    assert "disk is full" in refused[1].decode()
+    assert [record.message for record in caplog.records] == ["storage_error"]
