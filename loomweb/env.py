@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import secrets
+from email.headerregistry import AddressHeader
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,13 @@ def _read_smtp_url(text: str) -> dict[str, Any]:
     return options | ({protection: True} if protection else {})
 
 
+def _is_one_address(text: str) -> bool:
+    parsed = AddressHeader.value_parser(text)
+    # Django sends no mail with such defects, except this one.
+    defects = {str(defect) for defect in parsed.all_defects}
+    return defects <= {"addr-spec local part with no domain"} and len(parsed.all_mailboxes) == 1
+
+
 def _prepare_data_dir(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -314,6 +322,10 @@ class Environment:
         self.email_from = env.text("LOOM_EMAIL_FROM", "")
         if self.mailer and not self.email_from:
             raise SettingsError("LOOM_SMTP_URL is set but LOOM_EMAIL_FROM is not.")
+        if self.email_from and not _is_one_address(self.email_from):
+            raise SettingsError(
+                'LOOM_EMAIL_FROM is not an address such as "Loom Web" <loom@example.org>.'
+            )
         self.log_level = env.choice("LOOM_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR")
         self.log_format = env.choice("LOOM_LOG_FORMAT", "text", "json")
         self.log_lines = env.whole("LOOM_LOG_LINES", 30)

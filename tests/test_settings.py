@@ -148,6 +148,8 @@ BAD = [
     ("DATABASE_URL", "nonsense"),
     ("DATABASE_URL", "sqlite://:memory:"),
     ("DATABASE_URL", "sqlite:///file::memory:?cache=shared"),
+    ("LOOM_EMAIL_FROM", "Loom Web loom@example.org"),
+    ("LOOM_EMAIL_FROM", "Loom, Web <loom@example.org>"),
     ("LOOM_TWO_FACTOR", "maybe"),
     ("LOOM_OIDC_ISSUER", "login.example.org"),
     ("LOOM_OIDC_ISSUER", "http://login.example.org"),
@@ -418,6 +420,7 @@ GOOD = {
     "LOOM_TRUSTED_ORIGINS": "https://chat.example.org,http://localhost:3000",
     "LOOM_ALLOWED_HOSTS": ".example.org",
     "LOOM_DEBUG": "true",
+    "LOOM_EMAIL_FROM": '"Loom, Web" <loom@example.org>',
     "REDIS_URL": "rediss://localhost:6379/0",
 }
 
