@@ -70,11 +70,11 @@ def format_error(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     """
     if not request.path.startswith(ROOT):
         return response
-    for feature in features():
-        formatted = feature.format_error(request, response)
-        if formatted is not None:
-            return formatted
-    return as_problem(request, response)
+    own = (feature.format_error(request, response) for feature in features())
+    formatted = next(filter(None, own), None) or as_problem(request, response)
+    if hasattr(response, "_has_been_logged"):  # otherwise Django would log a server fault again
+        formatted._has_been_logged = response._has_been_logged  # type: ignore[attr-defined]
+    return formatted
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:

@@ -1,6 +1,7 @@
 """Authentication, rate limits and error responses of the API."""
 
 from datetime import timedelta
+from typing import Any, Never
 
 import pytest
 from django.conf import settings
@@ -81,6 +82,19 @@ def test_errors_404_and_405_are_answered_as_problem_json(owner: Client) -> None:
         assert answer.status_code == status
         assert answer["Content-Type"] == "application/problem+json"
         assert answer.json()["status"] == status
+
+
+def test_a_server_fault_is_logged_once(
+    owner: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Any) -> Never:
+        raise ZeroDivisionError
+
+    owner.raise_request_exception = False
+    monkeypatch.setattr(middleware, "read_body", fail)
+    assert owner.get(WORKSPACES).json()["status"] == 500
+    [record] = caplog.records
+    assert record.exc_info
 
 
 def test_posting_to_an_unknown_address_is_404_despite_csrf_checks(user: User) -> None:
