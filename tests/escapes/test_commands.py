@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from conversations.agent.sandbox.command_run import run_command
+from conversations.agent.sandbox.repositories import find_repositories, make_protection
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.tool import ToolResult
 from tests.sandbox.processes import LONG, find_processes
@@ -240,7 +241,10 @@ async def test_a_link_swapped_in_meanwhile_gives_no_access_to_the_outside(around
     before = around.state()
     command = "cat x/.git/secret x/door/secret; echo w > x/.git/new; echo w > x/door/new; pwd"
     words = ["/bin/sh", "-c", command]
-    done = [await run_command(words, root=around.root) for _ in range(15)]
+    done = []
+    for _ in range(15):
+        protection = make_protection(around.root, find_repositories(around.root))
+        done.append(await run_command(words, root=around.root, protection=protection))
     assert SECRET not in "".join(one.output for one in done)
     assert around.state() == before
     assert [one.output for one in done if one.exit_code] == []

@@ -13,6 +13,7 @@ from conversations.agent.sandbox.command_run import (
     default_limits,
     run_command,
 )
+from conversations.agent.sandbox.repositories import find_repositories, make_protection
 from conversations.agent.sandbox.support import find_support
 
 
@@ -37,6 +38,9 @@ def sh(root: Path) -> Callable[..., Any]:
         names = [limit.name for limit in fields(CommandLimits)]
         changed = {name: given.pop(name) for name in names if name in given}
         limits = replace(default_limits(seconds=20), **changed)
-        return await run_command(["/bin/sh", "-c", text], root=root, limits=limits, **given)
+        protection = make_protection(root, find_repositories(root))
+        return await run_command(
+            ["/bin/sh", "-c", text], root=root, limits=limits, protection=protection, **given
+        )
 
     return sh

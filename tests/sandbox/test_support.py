@@ -11,6 +11,7 @@ from django.conf import settings
 
 from conversations.agent.sandbox import support
 from conversations.agent.sandbox.command_run import default_limits, run_command
+from conversations.agent.sandbox.repositories import find_repositories, make_protection
 from conversations.domain.errors import Rejected
 from conversations.management.commands.serve import Command
 
@@ -89,7 +90,9 @@ async def test_an_older_bubblewrap_is_used_without_the_missing_option(
     try:
         assert support.can_run()
         assert support.find_support().abilities.protects == (refused != "--cap-add")
-        done = await run_command(["/bin/sh", "-c", "mv .git g || echo protected"], root=root)
+        protection = make_protection(root, find_repositories(root))
+        command = ["/bin/sh", "-c", "mv .git g || echo protected"]
+        done = await run_command(command, root=root, protection=protection)
     finally:
         support.find_support.cache_clear()
     assert ("protected" in done.output) == (refused != "--cap-add")

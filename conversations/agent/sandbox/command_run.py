@@ -288,24 +288,19 @@ async def run_command(
     environment: dict[str, str] | None = None,
     readable: Sequence[Path] = (),
     report: Callable[[str], None] | None = None,
-    stdin: bytes = b"",
 ) -> CompletedCommand:
     """Run a command (words, no shell) in a workspace's folder.
 
     Wait until none of its processes is left, also if the caller is cancelled. If ``may_write`` is
     False, the sandbox holds the folder read-only. With ``may_write_config`` the command may change
-    the git configuration, but not the other files that git obeys. ``protection`` is passed if the
-    protected paths are known already. ``environment`` is added to a clean environment, and
+    the git configuration, but not the other files that git obeys. ``protection`` has the paths that
+    a command that may write must not change. ``environment`` is added to a clean environment, and
     ``readable`` to the paths that the settings let a sandbox read. ``report`` is called with new
     output, at most every 50 ms. Raise Rejected if commands cannot be run."""
     limits = limits or default_limits()
     folder = folder or root
     _check_root(root)
-    if protection is None:
-        protection = WriteProtection()
-        if may_write and support.find_mode() == support.SANDBOXED:
-            repositories = await asyncio.to_thread(find_repositories, root)
-            protection = make_protection(root, repositories, may_write_config=may_write_config)
+    protection = protection or WriteProtection()
     if protection.pinned and not may_write_config:
         environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
@@ -322,33 +317,28 @@ async def run_command(
         limits,
     )
     prepared = replace(prepared, environment=prepared.environment | (environment or {}))
-    stdin_file = _as_file(stdin)
     disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes, "folder": str(root)}
-    try:
-        running = start_supervised(
-            prepared,
-            folder=folder,
-            options={
-                "disk": disk if may_write else None,
-                "seconds": limits.seconds,
-                "processes": limits.processes,
-                "bytes": limits.memory_bytes,
-                "group": make_group(limits.processes * THREADS_PER_PROCESS),
-                # This limit of memory applies to each process, which gets an error at the limit.
-                # The supervisor checks the total of all processes at intervals.
-                "limits": {
-                    "RLIMIT_CORE": 0,
-                    "RLIMIT_DATA": limits.memory_bytes,
-                    "RLIMIT_FSIZE": limits.file_bytes,
-                },
+    running = start_supervised(
+        prepared,
+        folder=folder,
+        options={
+            "disk": disk if may_write else None,
+            "seconds": limits.seconds,
+            "processes": limits.processes,
+            "bytes": limits.memory_bytes,
+            "group": make_group(limits.processes * THREADS_PER_PROCESS),
+            # This limit of memory applies to each process, which gets an error at the limit. The
+            # supervisor checks the total of all processes at intervals.
+            "limits": {
+                "RLIMIT_CORE": 0,
+                "RLIMIT_DATA": limits.memory_bytes,
+                "RLIMIT_FSIZE": limits.file_bytes,
             },
-            what=say("The command"),
-            stdin=stdin_file,
-            stderr=subprocess.STDOUT,
-        )
-    finally:
-        if stdin_file != subprocess.DEVNULL:
-            os.close(stdin_file)
+        },
+        what=say("The command"),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
     return await run_to_completion(
         _collect_output(running, OutputReport(limits.output_bytes, report), limits),
         # SIGTERM, because a killed supervisor could not end the command's processes. At the second
@@ -480,16 +470,6 @@ def start_supervised(
         for descriptor in (writable, *prepared.descriptors):
             os.close(descriptor)
     return SupervisedProcess(process=process, status=status, group=options["group"])
-
-
-def _as_file(data: bytes) -> int:
-    if not data:
-        return subprocess.DEVNULL
-    file = os.memfd_create("stdin")
-    with os.fdopen(os.dup(file), "wb") as writer:
-        writer.write(data)
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
 
 
 async def _collect_output(
