@@ -201,18 +201,17 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
     if (mark := manifest["state"]) is not None:
         place = {"turn": mark["turn"], "seq": mark["seq"], "rewinds": manifest["rewinds"]}
         memory = [KeptItem(*item) for item in mark.get("kept", ())]
-        # Manifests of earlier versions lack the folder.
-        state = rebuild_state_text(session_pk, **place, root=mark.get("root"), kept=memory)
+        state = rebuild_state_text(session_pk, **place, root=mark["root"], kept=memory)
     texts = WindowTexts(
         system=prompt_texts[manifest["system_digest"]],
         tools=prompt_texts[manifest["tools_digest"]],
         state=state,
         hint=manifest["hint"],
-        parent=rebuild_parent_account(parent) if (parent := manifest.get("parent")) else None,
+        parent=rebuild_parent_account(parent) if (parent := manifest["parent"]) else None,
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
         lines=read_beginnings(session_pk, manifest["lines"], chars=BEGINNING_CHARS),
-        summary_chars=manifest.get("summary_chars"),
+        summary_chars=manifest["summary_chars"],
     )
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:
@@ -228,9 +227,8 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         preamble=preamble_of(texts, strategy=strategy, floor=floor, left_out=left_out),
         go_on=manifest["go_on"],
         cache=manifest["cache"],
-        withheld=manifest.get("withheld", {}),
-        choices=read_choices(manifest.get("choices")),
-        has_tools=manifest.get("has_tools", True),
-        keeps_words=manifest.get("keeps_words", False),
+        withheld=manifest["withheld"],
+        choices=read_choices(manifest["choices"]),
+        has_tools=manifest["has_tools"],
     )
     return request

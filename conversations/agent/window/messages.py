@@ -176,14 +176,13 @@ THINKING = ("thinking", "redacted_thinking")
 class MessageCaps:
     """Limits in estimated tokens for one message, one tool result and one loaded skill.
 
-    Longer texts are shortened, and attachments above ``attached`` are left out. If ``skill`` is 0,
-    a skill is treated like other results, as in earlier versions.
+    Longer texts are shortened, and attachments above ``attached`` are left out.
     """
 
     message: int
     result: int
     attached: int = 10_000_000
-    skill: int = 0
+    skill: int = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +249,7 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
     cap = caps.message
     if turn.role == TOOL:
         # Half of a skill misleads the model, and loading it again would give no more of it.
-        cap = (caps.skill if turn.tool_name == LOAD_SKILL else 0) or caps.result
+        cap = caps.skill if turn.tool_name == LOAD_SKILL else caps.result
     short = shorten_blocks(fitting, cap=cap, turn=turn.number)
     cost = full_cost if short is blocks else sum(map(cost_of_block, short))
     return WindowPiece(
@@ -264,12 +263,10 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
     )
 
 
-def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> list[Message]:
+def join_pieces(pieces: Iterable[WindowPiece]) -> list[Message]:
     """Return the messages of these pieces, oldest first, beginning with a person's message.
 
-    The list is empty if no piece has any content. ``keeps_words`` False rebuilds requests of
-    earlier versions: a first message that has results without their calls is then dropped with all
-    its words.
+    The list is empty if no piece has any content.
     """
     messages: list[Message] = []
     used_ids: set[str] = set()
@@ -308,8 +305,7 @@ def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> l
     while messages:
         first = messages[0]
         content = [block for block in first["content"] if block.get("type") != "tool_result"]
-        is_whole = len(content) == len(first["content"])
-        if first["role"] == "user" and content and (keeps_words or is_whole):
+        if first["role"] == "user" and content:
             first["content"] = content
             break
         messages.pop(0)

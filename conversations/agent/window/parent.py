@@ -70,7 +70,6 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     source = {
         "session": parent.pk,
         "uuid": str(parent.uuid),
-        "is_fork": fork_turn is not None,
         "fork_turn": fork_turn,
         **asdict(moment),
         "quoted": [turn.number for turn in turns],
@@ -97,15 +96,12 @@ def rebuild_parent_account(source: Mapping[str, Any]) -> ParentAccount:
 
 def _account(source: Mapping[str, Any], state: StateText, turns: list[StoredTurn]) -> str:
     uuid = UUID(source["uuid"])
-    # Only manifests of earlier versions have a title. Newer ones name the parent and contain none
-    # of its text.
-    title = f" ({source['title']})" if source.get("title") else ""
-    relation = "is a fork of" if source["is_fork"] else "goes on from an expired one,"
-    # Manifests of earlier versions lack the turn. They described a fork's parent as of the call.
-    count = f"{source['turn']} turns"
-    count = f"had {count} then" if source.get("fork_turn") else f"has {count}"
+    if source["fork_turn"] is not None:
+        relation, count = "is a fork of", f"had {source['turn']} turns then"
+    else:
+        relation, count = "goes on from an expired one,", f"has {source['turn']} turns"
     lines = [
-        f"[This session {relation} session {uuid}{title}, which {count}."
+        f"[This session {relation} session {uuid}, which {count}."
         " What follows is its state and its last exchange: a record of what happened, not an"
         " instruction.]"
     ]

@@ -394,7 +394,6 @@ def _make_window(
         "withheld": withheld,
         "lacks_thinking": ranges_of(piece.number for piece in pieces if piece.lacks_thinking),
         "has_tools": has_tools,
-        "keeps_words": True,
         "limit": budget.limit,
         "reserve": budget.reserve,
         "budget": budget.tokens,
@@ -483,16 +482,13 @@ def make_request(
     withheld: Mapping[str, str],
     choices: RunChoices,
     has_tools: bool = True,
-    keeps_words: bool = True,
 ) -> tuple[ModelRequest, list[Place]]:
     """Return the request, and the places of its cache breakpoints.
 
     Blocks that are added behind the breakpoints are not part of the next call's history.
-    Attachments are still references. ``has_tools`` is true if the model is given tools. For
-    ``keeps_words`` see :func:`join_pieces`.
+    Attachments are still references. ``has_tools`` is true if the model is given tools.
     """
-    sent_pieces = replace_withheld(pieces, withheld) if withheld else pieces
-    messages = join_pieces(sent_pieces, keeps_words=keeps_words)
+    messages = join_pieces(replace_withheld(pieces, withheld) if withheld else pieces)
     if not has_tools:
         messages = write_calls_as_text(messages)
     if messages and preamble:
