@@ -7,7 +7,6 @@ import yaml
 from django.contrib.auth.models import User
 from django.db import connection
 
-from conversations.archive.append import NewEvent, append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     check_state,
@@ -18,8 +17,7 @@ from conversations.archive.session_state import (
 )
 from conversations.archive.state_updates import read_facts_of
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
-from conversations.domain.events import Info
-from conversations.domain.session_state import MAX_REPLACED, ItemMark, StateEdit, dump_edit
+from conversations.domain.session_state import MAX_REPLACED
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, StateCheckpoint
 from conversations.rendering.messages import fill_marks
@@ -280,17 +278,6 @@ def test_reworded_rule_is_struck_by_its_wording(session: Session, later: str) ->
     assert rules_of(session) == ([later] if later != "Go on" else [])
     edit_state(session, actor_pk=None, action="unstrike", item=gone.id)
     assert "Always wrap lines at 80 characters" in rules_of(session)
-    assert check_state(session.pk) == ""
-
-
-def test_old_edit_that_names_a_rules_first_turn_still_removes_it(session: Session) -> None:
-    text = "Always use tabs for indentation"
-    write(session, message(f"{text}."), answer(), message(f"{text}."), answer())
-    item = ItemMark("r1.0", "rule", text, 1, "", "said")
-    data = dump_edit(StateEdit("strike", item), by="")
-    event = NewEvent(payload=Info(text="Removed", code="state_edit", data=data))
-    append(session.pk, session_uuid=session.uuid, events=[event])
-    assert rules_of(session) == []
     assert check_state(session.pk) == ""
 
 

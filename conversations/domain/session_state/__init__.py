@@ -335,15 +335,7 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int, turn: int) -> 
         rewording = edit.text if edit.text != mark.text else ""
         mark = mark._replace(rewording=rewording, reworded_after=after)
     if edit.action in (STRIKE, REWORD):
-        # Earlier rules kept a repeated statement at its first turn. The edit applies to its last
-        # turn.
-        statements = (*state.decisions, *state.rules, *state.preferences)
-        turns = (
-            statement.turn
-            for statement in statements
-            if statement.turn <= after and is_same_item(statement, edit.item)
-        )
-        mark = mark._replace(turn=max(edit.item.turn, *turns, 0))
+        mark = mark._replace(turn=edit.item.turn)
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
     pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
