@@ -154,17 +154,14 @@ def make_prompts(listed: Sequence[Mapping[str, Any]]) -> tuple[PromptOffer, ...]
     """Return the prompts of a list whose names can be typed, by name."""
     prompts = {}
     for prompt in listed:
-        name, arguments = prompt.get("name"), prompt.get("arguments")
-        if not isinstance(name, str) or not _PROMPT.fullmatch(name):
+        name, arguments = prompt["name"], prompt.get("arguments", [])
+        if not _PROMPT.fullmatch(name):
             continue
-        if type(arguments) is not list:
-            arguments = []
-        arguments = [argument for argument in arguments if isinstance(argument, dict)]
-        names = [one_line(storable(str(argument.get("name"))), limit=60) for argument in arguments]
+        names = [one_line(storable(argument["name"]), limit=60) for argument in arguments]
         words = prompt.get("description") or prompt.get("title") or ""
         prompts[name] = PromptOffer(
             name=name,
-            says=one_line(storable(str(words)), limit=200),
+            says=one_line(storable(words), limit=200),
             arguments=tuple(names),
             required=frozenset(
                 argument_name
@@ -187,10 +184,10 @@ def make_resources(listed: Sequence[Mapping[str, Any]]) -> tuple[ResourceOffer, 
     """Return the resources of a list whose addresses can be typed, by address."""
     resources = {}
     for resource in listed:
-        uri = resource.get("uri")
-        if isinstance(uri, str) and _RESOURCE.fullmatch(uri) and storable(uri) == uri:
-            words = (resource.get("title") or resource.get("name"), resource.get("description"))
-            says = " · ".join(str(text) for text in words if text)
+        uri = resource["uri"]
+        if _RESOURCE.fullmatch(uri) and storable(uri) == uri:
+            words = (resource.get("title") or resource["name"], resource.get("description"))
+            says = " · ".join(text for text in words if text)
             resources[uri] = ResourceOffer(uri=uri, says=one_line(storable(says), limit=200))
     return tuple(resources[uri] for uri in sorted(resources)[:MAX_RESOURCES])
 
@@ -529,7 +526,7 @@ class ToolServerConnection:
         return await self._ask_session(lambda session: session.get_prompt(name, arguments))
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
-        """Return the contents of a resource, unchecked. Raise McpError."""
+        """Return the contents of a resource. Raise McpError."""
         return await self._ask_session(lambda session: session.read_resource(uri))
 
     async def _ask_session[T](self, ask: "Callable[[ToolServerSession], Awaitable[T]]") -> T:

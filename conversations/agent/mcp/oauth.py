@@ -423,11 +423,3 @@ def make_client(config: ServerConfig, *, auth: httpx2.Auth | None = None) -> htt
         headers={"Accept-Encoding": "identity"},
         transport=ServerTransport(config),
     )
-
-
-async def poll(read: Callable[[], Awaitable[Any]], seconds: float, *, pause: float = 0.3) -> Any:
-    """Call ``read`` until it returns a value, and return that. Raise TimeoutError."""
-    async with asyncio.timeout(seconds):  # Another process may write the value
-        while (value := await read()) is None:  # noqa: ASYNC110
-            await asyncio.sleep(pause)
-    return value

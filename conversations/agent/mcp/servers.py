@@ -6,7 +6,6 @@ may use it. A program runs once for each workspace, in its folder.
 
 import asyncio
 import base64
-import binascii
 import fcntl
 import importlib
 import json
@@ -52,7 +51,7 @@ from conversations.archive.tool_server_grants import (
 )
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.messages import say
-from conversations.domain.text import an_object, one_line, storable
+from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
 from .config import CallRefused, GrantStore, McpConfig, McpError, ServerConfig, ServerFailed
@@ -77,6 +76,7 @@ MAX_FILES = 10  # Images and PDFs that are stored per result
 
 SWEEP_SECONDS = 60.0
 LOCK_PAUSE_SECONDS = 0.1  # Between two attempts to get a lock
+ANSWER_PAUSE_SECONDS = 0.3  # Between two attempts to read the answer to a sign-in
 
 _WORD = re.compile(r'"([^"]*)"|\S+')
 
@@ -91,7 +91,7 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
     output, files = await asyncio.to_thread(_split_blocks, server, data)
     blocks = [await save_file(context, **file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool returned no output.)")
-    return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
+    return ToolResult(ok=not data["isError"], output=output, blocks=blocks)
 
 
 def _split_blocks(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
@@ -99,10 +99,10 @@ def _split_blocks(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[
     files: list[dict[str, Any]] = []
     problems: list[str] = []
 
-    def take(blob: Any, name: str) -> None:
+    def take(blob: str, name: str) -> None:
         try:
-            raw = base64.b64decode(str(blob), validate=True)
-        except (binascii.Error, ValueError):
+            raw = base64.b64decode(blob, validate=True)
+        except ValueError:
             texts.append("[A damaged image.]")
             return
         if len(raw) > settings.LOOM.max_attachment_bytes:
@@ -120,28 +120,28 @@ def _split_blocks(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[
         named = name if name.lower().endswith(ending) else f"{name}{ending}"
         files.append({"data": raw, "name": named, "content": content})
 
-    parts = data.get("content")
-    for part in parts if isinstance(parts, list) else []:
-        if not isinstance(part, dict):
-            continue
-        kind = part.get("type")
+    for part in data["content"]:
+        kind = part["type"]
         if kind == "text":
-            texts.append(str(part.get("text", "")))
+            texts.append(part["text"])
         elif kind == "image":
-            take(part.get("data"), f"{server}-{len(files) + len(problems) + 1}")
+            take(part["data"], f"{server}-{len(files) + len(problems) + 1}")
         elif kind == "resource":
-            embedded = an_object(part.get("resource"))
-            uri, media = _line(embedded.get("uri")), _line(embedded.get("mimeType"))
-            blob = embedded.get("blob", "")
+            embedded = part["resource"]
+            uri, media = _line(embedded["uri"]), _line(embedded.get("mimeType"))
             if "text" in embedded:
                 texts.append(f"[Resource {uri}]\n{embedded['text']}")
             elif media.startswith(("image/", "application/pdf")):
-                take(blob, uri.rpartition("/")[2] or "resource")
+                take(embedded["blob"], uri.rpartition("/")[2] or "resource")
             else:
-                size = len(str(blob)) * 3 // 4
+                size = len(embedded["blob"]) * 3 // 4
                 texts.append(f"[Resource {uri}: {media or 'data'}, about {size:,} bytes]")
-        else:
-            texts.append(_describe_part(part))
+        elif kind == "audio":
+            texts.append(f"[Audio, {_line(part['mimeType'])}: not supported.]")
+        else:  # a link to a resource
+            words = [_line(part.get(name)) for name in ("title", "name", "description", "mimeType")]
+            about = ", ".join(word for word in words if word)
+            texts.append(f"[Resource {_line(part['uri'])}: {about}]")
     structured = data.get("structuredContent")
     if structured is not None and not any(texts):
         texts.append(json.dumps(structured, ensure_ascii=False, indent=2))
@@ -181,28 +181,15 @@ def split_words(text: str, max_words: int) -> list[str]:
 def _write_messages(server: str, data: Mapping[str, Any]) -> str:
     """Return the messages as one text. Messages that are not from a user begin with their role."""
     texts = []
-    messages = data.get("messages")
-    for message in messages if isinstance(messages, list) else []:
-        content = message.get("content")
-        output, _ = _split_blocks(server, {"content": [content]})
-        is_own = message.get("role") == "user"
-        texts.append(output if is_own else f"{message.get('role')}: {output}")
+    for message in data["messages"]:
+        output, _ = _split_blocks(server, {"content": [message["content"]]})
+        is_own = message["role"] == "user"
+        texts.append(output if is_own else f"{message['role']}: {output}")
     return "\n\n".join(text for text in texts if text.strip())
 
 
-def _describe_part(part: Mapping[str, Any]) -> str:
-    kind = part.get("type")
-    if kind == "audio":
-        return f"[Audio, {_line(part.get('mimeType'))}: not supported.]"
-    if kind == "resource_link":
-        words = [_line(part.get(name)) for name in ("title", "name", "description", "mimeType")]
-        about = ", ".join(word for word in words if word)
-        return f"[Resource {_line(part.get('uri'))}: {about}]"
-    return f"[Unsupported content of type {_line(kind)}.]"
-
-
-def _line(value: Any) -> str:
-    return one_line(storable(str(value)), limit=300) if value is not None else ""
+def _line(text: str | None) -> str:
+    return one_line(storable(text or ""), limit=300)
 
 
 def make_tool(
@@ -314,14 +301,14 @@ type Cross = Callable[..., Awaitable[Any]]
 def _read_contents(uri: str, contents: Sequence[Mapping[str, Any]]) -> list[tuple[str, bytes]]:
     files = []
     for content in contents[:MAX_FILES]:
-        name = str(content.get("uri") or uri).rstrip("/").rpartition("/")[2] or "resource"
+        name = (content["uri"] or uri).rstrip("/").rpartition("/")[2] or "resource"
         try:
             data = (
-                str(content["text"]).encode()
+                content["text"].encode()
                 if "text" in content
-                else base64.b64decode(str(content.get("blob")), validate=True)
+                else base64.b64decode(content["blob"], validate=True)
             )
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise Rejected("%(name)s is damaged.", name=name, code="resource_failed") from error
         files.append((name, data))
     if not files:
@@ -586,10 +573,11 @@ class ToolServers:
             address.set_result(url)
 
         async def wait_for_answer(state: str) -> dict[str, str]:
-            seconds = MAX_SIGN_IN_AGE.total_seconds()
-            read_next = partial(read, read_answer, key, state)
-            answer: dict[str, str] = await oauth.poll(read_next, seconds)
-            return answer
+            async with asyncio.timeout(MAX_SIGN_IN_AGE.total_seconds()):
+                # Another process may write the answer.
+                while (answer := await read(read_answer, key, state)) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(ANSWER_PAUSE_SECONDS)
+            return dict(answer)
 
         problem = ""
         try:

@@ -100,7 +100,11 @@ class _ToolPage(BaseModel):
 
 
 class ToolServerSession:
-    """An open session. Methods raise ServerFailed if the connection is lost."""
+    """An open session. Methods raise ServerFailed if the connection is lost.
+
+    The SDK checks the types of all that a server sends, except for its list of tools. Texts, names
+    and sizes are unchecked.
+    """
 
     def __init__(self, client: Client, root: Path | None, config: ServerConfig) -> None:
         self._client = client
@@ -137,25 +141,25 @@ class ToolServerSession:
         return [tool for read, tool in pairs if read is None or id(read) in fit]
 
     async def list_prompts(self) -> list[dict[str, Any]]:
-        """Return the prompts as the server lists them, unchecked; empty if it supports none."""
+        """Return the prompts that the server lists; empty if it supports none."""
         if self._client.server_capabilities.prompts is None:
             return []
         return await _list_all(self._client.list_prompts, "prompts")
 
     async def list_resources(self) -> list[dict[str, Any]]:
-        """Return the resources as the server lists them, unchecked; empty if it supports none."""
+        """Return the resources that the server lists; empty if it supports none."""
         if self._client.server_capabilities.resources is None:
             return []
         return await _list_all(self._client.list_resources, "resources")
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
-        """Return the contents of a resource, unchecked. Raise CallRefused."""
+        """Return the contents of a resource. Raise CallRefused."""
         with _translated():
             result = await self._client.read_resource(uri, cache_mode="bypass")
         return [_plain(content) for content in result.contents]
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
-        """Return the messages of a prompt, unchecked. Raise CallRefused."""
+        """Return the messages of a prompt. Raise CallRefused."""
         with _translated():
             return _plain(await self._client.get_prompt(name, arguments))
 
@@ -177,7 +181,7 @@ class ToolServerSession:
             return types.CreateTaskResult.model_validate(result, by_name=False).task.task_id
 
     async def finish_task(self, task: str, *, report: Callable[[str], None]) -> dict[str, Any]:
-        """Wait for the result of a task and return it, unchecked. Raise CallRefused."""
+        """Wait for the result of a task and return it. Raise CallRefused."""
         params = types.GetTaskPayloadRequestParams(task_id=task)
         asking = asyncio.create_task(
             self._send(types.GetTaskPayloadRequest(params=params), types.CallToolResult)
@@ -226,7 +230,7 @@ class ToolServerSession:
         report: Callable[[str], None],
         ask: Ask,
     ) -> dict[str, Any]:
-        """Call a tool and return its result, unchecked. Raise CallRefused.
+        """Call a tool and return its result. Raise CallRefused.
 
         The tool's output schema is not applied, because that would run the server's patterns here.
         ``ask`` asks a person on behalf of the server: it takes the parameters of an elicitation or
