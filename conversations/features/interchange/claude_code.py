@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from conversations.domain.messages import say
 from conversations.domain.text import an_object, one_line
 
-from .fields import MAX_LINE_BYTES, UnusableLine, parse_line
+from .fields import MAX_LINE_BYTES, UnusableLine, parse_object
 from .lines import (
     FILE_KINDS,
     ImportHistory,
@@ -271,11 +271,7 @@ class _ClaudeCode(ConversationReader):
 
 
 def _parse(raw: bytes) -> Object:
-    """Return the line's JSON object. Raise UnusableLine."""
-    value = parse_line(raw.removeprefix(_BOM))
-    if not isinstance(value, dict):
-        raise UnusableLine("not JSON (no object)")
-    return value
+    return parse_object(raw.removeprefix(_BOM))
 
 
 def _is_summary(value: Object) -> bool:

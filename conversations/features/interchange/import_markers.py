@@ -1,7 +1,6 @@
 """Storing an imported session's rewinds, skills, compactions and attachments."""
 
 import base64
-import binascii
 import re
 from hashlib import sha256
 from typing import Any
@@ -243,7 +242,7 @@ def _open(text: str, digest: str) -> bytes | None:
         return None
     try:
         data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise UnusableLine("its content is not valid base64") from error
     if sha256(data).hexdigest() != digest:
         raise UnusableLine("its content does not match its digest")

@@ -9,7 +9,6 @@ turn's metadata.
 """
 
 import base64
-import binascii
 import mimetypes
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -170,7 +169,7 @@ class TurnFiles:
     def add_base64(self, text: str, name: str) -> None:
         try:
             self.add(base64.b64decode(text, validate=True), name)
-        except (binascii.Error, ValueError):
+        except ValueError:
             reason = say("not valid base64")
             encoded = text if len(text) <= MAX_KEPT_BYTES else ""
             self.left.append({"name": name, "reason": reason, "data": encoded})

@@ -1,7 +1,6 @@
 """Comparing the sessions of an interchange file with the receipts of purged sessions."""
 
 import base64
-import binascii
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -82,7 +81,7 @@ class CheckedCopy:
                 try:
                     content = base64.b64decode(file[data])
                     is_whole = not file[data] or sha256(content).hexdigest() == file[digest]
-                except binascii.Error:
+                except ValueError:
                     is_whole = False
                 if not is_whole:
                     name = file["name"]
