@@ -44,11 +44,10 @@ class GlobPattern:
         return any(match_segments(segments, parts) for segments in self.alternatives)
 
 
-def read_pattern(text: str, *, folder: Path | None = None) -> GlobPattern:
+def read_pattern(text: str, *, folder: Path) -> GlobPattern:
     """Return the pattern for paths below ``folder``.
 
-    If ``folder`` is given, the pattern may be absolute, as paths may. Raise Rejected for an invalid
-    pattern."""
+    The pattern may be absolute, as paths may. Raise Rejected for an invalid pattern."""
     if not text.strip() or len(text) > MAX_PATTERN_CHARS:
         raise Rejected(
             "A pattern must have 1 to %(limit)s characters, such as '**/*.py'.",
@@ -56,8 +55,8 @@ def read_pattern(text: str, *, folder: Path | None = None) -> GlobPattern:
         )
     if ".." in text.split("/"):
         raise Rejected("A pattern cannot contain '..'; give the folder as 'path'.")
-    above = os.path.normpath(folder) if folder else ""
-    if above and text.startswith(f"{above}/"):
+    above = os.path.normpath(folder)
+    if text.startswith(f"{above}/"):
         text = text.removeprefix(above)
     return GlobPattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
 

@@ -31,6 +31,10 @@ _COMMON = {"timeout_seconds", "effect", "trust_hints", "tools", "sampling"}
 _SAMPLING = {"max_requests": (5, 100), "max_tokens": (1000, 100_000)}  # Default and maximum
 
 
+# Asks a person on behalf of a server: takes the server's parameters, and returns the result.
+type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
 class ConfigError(Exception):
     """The file cannot be used. The text is a sentence that says where and why."""
 

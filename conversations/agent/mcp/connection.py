@@ -32,7 +32,7 @@ from conversations.domain.text import an_object, dump_json, number_text, one_lin
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_questions import CANCEL, SAMPLING
 
-from .config import CallRefused, GrantStore, McpError, ServerConfig, ServerFailed, SignInNeeded
+from .config import Ask, CallRefused, GrantStore, McpError, ServerConfig, ServerFailed, SignInNeeded
 
 PREFIX = "mcp__"
 MAX_NAME_CHARS = 128  # The provider's limit
@@ -294,9 +294,6 @@ class Signal(IntEnum):
     LOST = 2  # The session has broken: end it, and connect again after a wait
     RECONNECT = 3  # End the session or the attempt, and connect again at once
     CLOSE = 4  # End for good
-
-
-type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 async def ask_nobody(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import number_text, one_line
 
-from .config import ServerConfig
+from .config import McpError, ServerConfig
 
 MAX_LINE_BYTES = 16_000_000  # Maximum size of one message; a larger one ends the connection
 
@@ -51,12 +51,8 @@ _ENDINGS = {
 _PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ")
 
 
-class ServerProcessError(Exception):
+class ServerProcessError(McpError):
     """The program cannot be started, or sends invalid messages."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 class ServerProcess:

@@ -41,8 +41,10 @@ from conversations.domain.text import (
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
 from .config import (
+    Ask,
     CallRefused,
     GrantStore,
+    McpError,
     SamplingLimits,
     ServerConfig,
     ServerFailed,
@@ -72,8 +74,6 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 10.0  # Between two queries of a task'
 STATE_PAUSE_SECONDS = 0.25  # Before a call is repeated for which the server only needs more time
 
 LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
-
-type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 type Streams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
@@ -423,7 +423,7 @@ async def open_session(
             with _translated():
                 await stack.enter_async_context(client)
             yield ToolServerSession(client, root, config)
-    except (Exception, ExceptionGroup) as error:
+    except Exception as error:
         if reasons == [SIGN_IN_NEEDED]:
             raise SignInNeeded from error
         raise ServerFailed(_describe(error, reasons)) from error
@@ -434,7 +434,7 @@ def _describe(error: BaseException, reasons: list[str]) -> str:
         error = error.exceptions[0]
     if reasons and not isinstance(error, httpx2.TransportError | ServerProcessError):
         return reasons[0]
-    if isinstance(error, ServerFailed | CallRefused | ServerProcessError):
+    if isinstance(error, McpError):
         return error.message
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
         return say("It did not respond in time.")
