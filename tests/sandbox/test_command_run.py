@@ -42,7 +42,7 @@ async def test_output_and_errors_come_in_order_with_the_exit_code(
 ) -> None:
     done = await sh("echo one; echo two >&2; printf 'thr\\303\\251\\0e'; touch made; exit 3")
     assert done.output == "one\ntwo\nthré\ufffde"
-    assert (done.exit_code, done.reason, done.left_out) == (3, "", 0)
+    assert (done.exit_code, done.reason) == (3, "")
     assert (root / "made").exists()
 
 
@@ -84,7 +84,7 @@ async def test_long_output_keeps_its_beginning_and_its_end(sh: Callable[..., Any
     assert done.exit_code == 0
     assert done.output.startswith("1\n2\n3\n")
     assert done.output.endswith("399999\n400000\n")
-    assert f"[… {done.left_out:,} bytes left out …]" in done.output
+    assert "bytes left out …]" in done.output
     assert len(done.output) < 1100
     assert sum(map(len, said)) < 600_000
 

@@ -141,9 +141,9 @@ class OutputReport:
     """Calls ``report`` with new output while the command runs, at most every 50 ms.
 
     The first ``limit`` bytes are reported completely. Of later output only the end is reported,
-    once a second. Without ``report`` nothing happens."""
+    once a second."""
 
-    def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
+    def __init__(self, limit: int, report: Callable[[str], None]) -> None:
         self._report = report
         self._limit = limit
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -152,8 +152,6 @@ class OutputReport:
         self._said_at = 0.0
 
     def add(self, data: bytes) -> None:
-        if self._report is None:
-            return
         if self._limit > 0:
             self._unsaid.append(self._decoder.decode(data))
             self._limit -= len(data)
@@ -163,7 +161,7 @@ class OutputReport:
 
     def send(self, *, at_once: bool = False) -> None:
         """Report new output, unless there was a report just now."""
-        if self._report is None or not (self._unsaid or self._late.count):
+        if not (self._unsaid or self._late.count):
             return
         now = time.monotonic()
         seconds = LATE_REPORT_SECONDS if self._late.count else REPORT_SECONDS
@@ -218,12 +216,11 @@ class CompletedCommand:
     ``exit_code`` is that of a shell (128 + n: ended by signal n), or None if the command was ended
     by force. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its files took
     too much space), ``disk`` (the disk is nearly full), ``stopped`` or ``lost`` (the supervisor did
-    not report). ``left_out`` counts the bytes of output that were not kept."""
+    not report)."""
 
     exit_code: int | None
     output: str
     reason: str = ""
-    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +284,7 @@ async def run_command(
     protection: WriteProtection | None = None,
     environment: dict[str, str] | None = None,
     readable: Sequence[Path] = (),
-    report: Callable[[str], None] | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> CompletedCommand:
     """Run a command (words, no shell) in a workspace's folder.
 
@@ -507,12 +504,7 @@ async def _collect_output(
     code, reason = status["exit"], status["reason"]
     if code is not None and code < 0:
         code = 128 - code
-    return CompletedCommand(
-        exit_code=None if reason else code,
-        output=output.text(),
-        reason=reason,
-        left_out=output.left_out,
-    )
+    return CompletedCommand(exit_code=None if reason else code, output=output.text(), reason=reason)
 
 
 async def _next(reader: asyncio.StreamReader, report: OutputReport) -> bytes:

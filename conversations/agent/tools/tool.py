@@ -166,10 +166,6 @@ def _explain(declared: type[ToolArguments], error: ErrorDetails) -> str:
     return f"'{name}' must {must}" if must else f"'{name}' is missing: {field.description}"
 
 
-def _report_nothing(text: str) -> None:
-    """Discard the output."""
-
-
 type Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -203,7 +199,7 @@ class ToolContext:
     run_pk: int
     call_pk: int
     basis: str = ""
-    report: Callable[[str], None] = _report_nothing
+    report: Callable[[str], None] = lambda _: None
     ask: Ask = _ask_nobody
     result_cap: int = MAX_NUMBER
 

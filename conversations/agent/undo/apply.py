@@ -115,15 +115,14 @@ async def _execute(
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
-    if isinstance(action, MoveAction):
-        path, prepare = action.source, partial(_prepare_move, root, action)
-    elif isinstance(action, WriteAction):
-        path, prepare = action.path, partial(_prepare_write, root, action)
-    else:
-        path, prepare = action.path, partial(_prepare_remove, root, action)
     try:
-        return prepare()
+        if isinstance(action, MoveAction):
+            return _prepare_move(root, action)
+        if isinstance(action, WriteAction):
+            return _prepare_write(root, action)
+        return _prepare_remove(root, action)
     except OSError as error:
+        path = action.source if isinstance(action, MoveAction) else action.path
         raise Rejected("%(path)s: %(reason)s.", path=shown(path), reason=reason(error)) from error
 
 

@@ -167,7 +167,7 @@ def needs_older_turns(
         return False
     is_asking = ASKING.search(text) is not None
     best = max(below.values(), default=0.0)
-    if is_asking and is_referring(text):
+    if is_asking and _REFERRING.search(_HOW_TO.sub(" ", text)):
         share, min_weight = REFERRING_QUESTION
         if known_weight >= max(min_weight, share * total):
             return True
@@ -180,10 +180,6 @@ def needs_older_turns(
     chosen = [turn for turn, score in below.items() if score >= MIN_TIE_SHARE * best]
     rare = max((rare_words[turn] for turn in chosen), default=0)
     return best >= min_weight and rare >= min_rare and len(chosen) <= max_turns
-
-
-def is_referring(text: str) -> bool:
-    return _REFERRING.search(_HOW_TO.sub(" ", text)) is not None
 
 
 # The recall hint: one line for the model that names turns outside the window. The list is that of
