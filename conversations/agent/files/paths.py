@@ -355,14 +355,6 @@ def _rename_without_replacing(old_folder: int, name: str, new_folder: int, new_n
     code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
         return False
-    if code == errno.EEXIST and name != new_name and name.casefold() == new_name.casefold():
-        # Perhaps only the case of the name is to change, on a file system that ignores case. Then
-        # both names are one file, and not two names of it.
-        old_status = os.lstat(name, dir_fd=old_folder)
-        new_status = os.lstat(new_name, dir_fd=new_folder)
-        if os.path.samestat(old_status, new_status) and new_name not in os.listdir(new_folder):
-            os.rename(name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
-            return True
     raise OSError(code, os.strerror(code))
 
 
