@@ -34,7 +34,6 @@ from django.conf import settings
 
 from conversations.agent.tools.read_file import save_file
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.agent.undo.disk import ChangeAuthor
 from conversations.agent.undo.trees import FolderWatch, watched
 from conversations.archive.file_types import examine
 from conversations.archive.tool_server_grants import (
@@ -232,13 +231,11 @@ def make_tool(
                 # A program in the workspace's folder may change files there. Its changes are
                 # recorded, so they can be undone.
                 if config.is_program and offer.effect == CHANGES:
-                    author = ChangeAuthor(
-                        session_pk=context.session_pk,
-                        run_pk=context.run_pk,
-                        call_pk=context.call_pk,
-                    )
                     watching = watched(
-                        context.root, author=author, write=context.write, report=context.report
+                        context.root,
+                        author=context.author,
+                        write=context.write,
+                        report=context.report,
                     )
                     watch = await stack.enter_async_context(watching)
                 data = await find(context.root).call(

@@ -21,7 +21,6 @@ from conversations.agent.files.paths import find_place
 from conversations.agent.sandbox import command_run, support
 from conversations.agent.sandbox.bubblewrap import WriteProtection
 from conversations.agent.sandbox.command_run import default_limits, run_to_completion
-from conversations.agent.undo.disk import ChangeAuthor
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.messages import join_messages, say
@@ -128,7 +127,7 @@ async def execute(
 
     A command that was approved for a sandbox (the call's basis) does not run without one. If
     ``may_write`` is False, the command sees the workspace read-only. With ``may_write_config`` it
-    may write the files that configure git. ``options`` are passed to ``running.run_command``.
+    may write the files that configure git. ``options`` are passed to ``command_run.run_command``.
     """
     if (context.basis, support.find_mode()) == (support.SANDBOXED, support.UNSANDBOXED):
         return ToolResult(ok=False, output=NO_SANDBOX)
@@ -153,12 +152,9 @@ async def execute(
 
     if not may_write:
         return await run()
-    author = ChangeAuthor(
-        session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
-    )
     try:
         async with watched(
-            context.root, author=author, write=context.write, report=context.report
+            context.root, author=context.author, write=context.write, report=context.report
         ) as watch:
             protection = await run_to_completion(
                 asyncio.to_thread(watch.protect, may_write_config=may_write_config)
@@ -173,7 +169,7 @@ async def execute(
 def make_command_result(done: command_run.CompletedCommand, *, seconds: int) -> ToolResult:
     """Return the output, followed by how the command ended unless it succeeded.
 
-    The last line has the exit code, in the form that ``domain.session_state.statements`` reads.
+    The last line has the exit code, in the form that ``domain.session_state.commands`` reads.
     """
     loom, reason = settings.LOOM, ""
     if done.reason == "time":

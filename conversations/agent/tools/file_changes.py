@@ -28,7 +28,7 @@ from conversations.agent.undo.apply import (
     WriteAction,
     apply_changes,
 )
-from conversations.agent.undo.disk import ChangeAuthor, stored_path
+from conversations.agent.undo.disk import stored_path
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import join_messages, say
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
@@ -105,10 +105,9 @@ def _declare[A: tool.ToolArguments](
         if context.basis and context.basis != prepared.basis:
             return ToolResult(ok=False, output=CHANGED_SINCE)
         if prepared.action:
-            author = ChangeAuthor(
-                session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
+            await apply_changes(
+                context.root, [prepared.action], author=context.author, write=context.write
             )
-            await apply_changes(context.root, [prepared.action], author=author, write=context.write)
         return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
 
     return tool.declare_tool(
@@ -447,16 +446,15 @@ def prepare_move(root: Path, arguments: MoveFile) -> PreparedChange:
     source_status = stat_file(root, source, follow_last=False)
     if source_status is None:
         raise Rejected(f"{shown(source)} does not exist.")
-    target_status = stat_file(root, target, follow_last=False)
-    if target_status is not None and target_status.identity != source_status.identity:
-        name = shown(target.rstrip("/"))
-        if target_status.kind == paths.FOLDER:
-            raise Rejected(f"{name} is a folder; give the whole new path, such as {name}/name.")
-        raise Rejected(f"{name} already exists, and nothing is overwritten.")
     end = paths.find_place(root, target, follow_last=False)
     start = paths.find_place(root, source, follow_last=False)
     if start == end:
         raise Rejected(f"{shown(source)} is already there.")
+    if (target_status := stat_file(root, target, follow_last=False)) is not None:
+        name = shown(target.rstrip("/"))
+        if target_status.kind == paths.FOLDER:
+            raise Rejected(f"{name} is a folder; give the whole new path, such as {name}/name.")
+        raise Rejected(f"{name} already exists, and nothing is overwritten.")
     if paths.is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
     moved = {"path": shown(start.path), "target": shown(end.path)}

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
 from pydantic_core.core_schema import WithDefaultSchema
 
 from conversations.agent.files.paths import shown
-from conversations.agent.undo.disk import DatabaseCall
+from conversations.agent.undo.disk import ChangeAuthor, DatabaseCall
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS, CallPlan, ToolScope
@@ -202,6 +202,11 @@ class ToolContext:
     report: Callable[[str], None] = lambda _: None
     ask: Ask = _ask_nobody
     result_cap: int = MAX_NUMBER
+
+    @property
+    def author(self) -> ChangeAuthor:
+        """The call, as the author of changes of files."""
+        return ChangeAuthor(session_pk=self.session_pk, run_pk=self.run_pk, call_pk=self.call_pk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
