@@ -44,7 +44,7 @@ from conversations.models import (
     Workspace,
 )
 
-from .lines import MAX_ITEM_VALUES, load_given
+from .lines import MAX_ITEM_VALUES, is_uuid, load_given
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
@@ -177,13 +177,6 @@ def parse_moment(value: Any) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         pass
     return None
-
-
-def is_uuid(value: Any) -> bool:
-    try:
-        return bool(UUID(value))
-    except (ValueError, AttributeError, TypeError):
-        return False
 
 
 def session_uuid(value: Any) -> UUID | None:

@@ -30,9 +30,9 @@ from conversations.domain.text import an_object, dump_json, load_json
 from conversations.domain.windows import COMPACTION_REASONS
 from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
 
-from .fields import NAMESPACE, UnusableLine, is_uuid
+from .fields import NAMESPACE, UnusableLine
 from .import_rows import AnyChain
-from .lines import objects
+from .lines import is_uuid, objects
 
 # A session that gets a new uuid is a copy, so its attachments and compactions get new uuids too.
 

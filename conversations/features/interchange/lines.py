@@ -94,12 +94,16 @@ def stable_uuid(*parts: str) -> UUID:
     return uuid5(NAMESPACE, "\x1f".join(parts).encode("utf-8", "surrogatepass"))
 
 
+def is_uuid(value: Any) -> bool:
+    try:
+        return bool(UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        return False
+
+
 def own_uuid(source: str, value: Any) -> UUID:
     """Return a conversation's id in its source if that is a uuid, else a uuid made of it."""
-    try:
-        return UUID(value)
-    except (ValueError, AttributeError, TypeError):
-        return stable_uuid(source, str(value))
+    return UUID(value) if is_uuid(value) else stable_uuid(source, str(value))
 
 
 def without(value: Object, *names: str) -> Object:
