@@ -28,8 +28,6 @@ from .records import ChangeOutcome, complete_changes, record_changes
 
 MAX_MOVED_FILES = 5000  # Limit for moving a folder: each file in it is recorded
 
-MAX_ATTEMPTS = 3
-
 _ODD = say("a special file")
 
 
@@ -83,35 +81,27 @@ async def apply_changes(
 async def _execute(
     root: Path, action: FileAction, author: ChangeAuthor, write: DatabaseCall
 ) -> None:
-    # Whether the action requires a certain content of the file
-    is_bound = not isinstance(action, MoveAction) and action.expect is not None
-    for attempt in range(MAX_ATTEMPTS):
-        changes, touch = await asyncio.to_thread(_prepare, root, action)
-        if not changes:
-            return
-        pks = await write(record_changes, author=author, changes=changes)
-        has_touched = False
-        try:
-            await asyncio.to_thread(touch)
-            has_touched = True
-        except FileConflict:
-            if is_bound or attempt == MAX_ATTEMPTS - 1:
-                raise
-        else:
-            return
-        finally:
-            now = await asyncio.to_thread(disk.read_states, root, [c.path for c in changes])
-            # Record which changes have happened, with the permissions that the files got, and which
-            # have not. If somebody else wrote to the file right afterwards, that write is not
-            # recorded as this change.
-            outcome = ChangeOutcome()
-            for pk, change, state in zip(pks, changes, now, strict=True):
-                is_as_meant = disk.digest_of(state) == disk.digest_of(change.after)
-                if has_touched or (is_as_meant and not disk.same_state(change.before, state)):
-                    outcome.done.append((pk, state if is_as_meant else change.after))
-                else:
-                    outcome.dropped.append(pk)
-            await write(complete_changes, outcome)
+    changes, touch = await asyncio.to_thread(_prepare, root, action)
+    if not changes:
+        return
+    pks = await write(record_changes, author=author, changes=changes)
+    has_touched = False
+    try:
+        await asyncio.to_thread(touch)
+        has_touched = True
+    finally:
+        now = await asyncio.to_thread(disk.read_states, root, [c.path for c in changes])
+        # Record which changes have happened, with the permissions that the files got, and which
+        # have not. If somebody else wrote to the file right afterwards, that write is not recorded
+        # as this change.
+        outcome = ChangeOutcome()
+        for pk, change, state in zip(pks, changes, now, strict=True):
+            is_as_meant = disk.digest_of(state) == disk.digest_of(change.after)
+            if has_touched or (is_as_meant and not disk.same_state(change.before, state)):
+                outcome.done.append((pk, state if is_as_meant else change.after))
+            else:
+                outcome.dropped.append(pk)
+        await write(complete_changes, outcome)
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
