@@ -127,7 +127,7 @@ def test_special_file_is_named_in_the_refusal(root: Path, calls: Calls) -> None:
         MoveAction(source="folder/pipe", target="moved"),
         MoveAction(source="folder", target="moved"),
     ):
-        with pytest.raises(Rejected, match="folder/pipe is a special file, not a file"):
+        with pytest.raises(Rejected, match=r"folder/pipe is a .*, not a file"):
             apply(root, calls, action)
 
 

@@ -119,11 +119,6 @@ def _prepare(root: Path, action: FileAction) -> _Step:
 def _prepare_write(root: Path, action: WriteAction) -> _Step:
     path = find_place(root, action.path).path
     before = _read_and_copy(root, path)
-    if before is not None and not before.is_file:
-        kind = _ODD
-        if before.is_folder or before.is_link:
-            kind = say("a folder") if before.is_folder else say("a link")
-        raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=kind)
     _check_expected(path, before, action.expect)
     mode = before.permissions if before else 0o644
     digest, size = put_blob(action.data), len(action.data)
