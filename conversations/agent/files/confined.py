@@ -145,8 +145,6 @@ def rename(root: Path, source: str, target: str) -> None:
 
 
 def _check_change(place: ResolvedPath, path: str) -> None:
-    if not place.parts:
-        raise Rejected("This is the workspace’s folder itself.")
     if any(paths.is_within(own, place.real) for own in paths.private_places()):
         raise OutsideFolder(
             "%(path)s holds data of this server and cannot be accessed.", path=shown(path)
