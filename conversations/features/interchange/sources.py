@@ -15,7 +15,7 @@ import sqlite3
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,21 +50,14 @@ class UnreadableSource(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of the source. ``path`` is None for a file in an archive."""
+    """A file of the source. ``path`` is None for a file in an archive.
+
+    ``open`` opens the file for reading bytes. Opening and reading raise :data:`DAMAGE`."""
 
     name: str
     size: int
+    open: Callable[[], IO[bytes]]
     path: Path | None = None
-    archive: zipfile.ZipFile | None = None
-    info: zipfile.ZipInfo | None = None
-
-    def open(self) -> IO[bytes]:
-        """Open the file for reading bytes. Opening and reading raise :data:`DAMAGE`."""
-        if self.path is not None:
-            return self.path.open("rb")
-        assert self.archive is not None
-        assert self.info is not None
-        return self.archive.open(self.info)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
@@ -103,9 +96,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
                 if not stat.S_ISREG(file_path.lstat().st_mode):
                     continue
                 relative_name = file_path.relative_to(path).as_posix()
-                source.files.append(
-                    SourceFile(relative_name, file_path.stat().st_size, path=file_path)
-                )
+                source.files.append(_file_on_disk(relative_name, file_path))
                 if len(source.files) > MAX_FILES:
                     raise UnreadableSource(
                         "The folder has more than %(count)s files.", count=f"{MAX_FILES:,}"
@@ -116,7 +107,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
         # A database may end like an archive, and is_zipfile() looks only at the end.
         is_database = file.read(6) == b"SQLite"
     if is_database or not zipfile.is_zipfile(path):
-        yield ImportSource(name, [SourceFile(name, path.stat().st_size, path=path)])
+        yield ImportSource(name, [_file_on_disk(name, path)])
         return
     try:
         with _ArchiveFile(path) as packed, zipfile.ZipFile(packed) as archive:
@@ -126,6 +117,10 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
         raise UnreadableSource(
             "The archive is damaged or protected: %(error)s.", error=str(error)
         ) from error
+
+
+def _file_on_disk(name: str, path: Path) -> SourceFile:
+    return SourceFile(name, path.stat().st_size, lambda: path.open("rb"), path)
 
 
 class _ArchiveFile(io.FileIO):
@@ -166,8 +161,8 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
         elif info.file_size > MAX_UNCHECKED_BYTES and grows:
             reason = say("it would expand to more than %(count)s times its size", count=MAX_RATIO)
         else:
-            file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
-            source.files.append(file)
+            opening = partial(archive.open, info)
+            source.files.append(SourceFile(info.filename, info.file_size, opening))
             continue
         source.refused.append(ImportNote(info.filename or name, reason))
     return source
