@@ -660,10 +660,9 @@ class ToolServers:
         return [self._connection(server, workspace, root) for server in servers]
 
     def _find(self, workspace: str, root: Path, name: str) -> ToolServerConnection | None:
-        connections = self._connections_of(workspace, root)
-        for connection in connections:
-            if connection.config.name == name:
-                return connection
+        for server in self.config.servers_of(workspace):
+            if server.name == name:
+                return self._connection(server, workspace, root)
         return None
 
     def _get(self, workspace: str, root: Path, name: str, *, code: str) -> ToolServerConnection:
