@@ -16,7 +16,6 @@ from conversations.domain.turns import (
     ASSISTANT,
     FILES_BACK,
     MODEL_NOTE,
-    SYSTEM,
     TOOL,
     USER,
     AnyTurn,
@@ -184,14 +183,12 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
         blocks = calls_of(turn)[:MAX_CALLS] if has_calls else []
         calls = tuple(_read_call(call, index) for index, call in enumerate(blocks))
         return replace(facts, model=model, calls=calls)
-    if turn.role == SYSTEM:
-        metadata = read_metadata(turn)
-        paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
-        back = paths[:MAX_PUT_BACK_PATHS] if isinstance(paths, list) else []
-        return replace(facts, put_back=tuple(path for path in back if isinstance(path, str)))
     if turn.role == TOOL:
         return replace(facts, outcome=_read_outcome(turn))
-    return facts
+    metadata = read_metadata(turn)
+    paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
+    back = paths[:MAX_PUT_BACK_PATHS] if isinstance(paths, list) else []
+    return replace(facts, put_back=tuple(path for path in back if isinstance(path, str)))
 
 
 def _read_call(call: dict[str, Any], place: int) -> PendingCall:
@@ -333,16 +330,14 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
     if facts.role == ASSISTANT:
         calls = tuple(call._replace(turn=number) for call in facts.calls)
         return state._replace(model=facts.model or state.model, calls=calls)
-    if facts.role == TOOL and facts.outcome:
+    if facts.outcome is not None:
         return _fold_outcome(state, facts.outcome)
-    if facts.role == SYSTEM:
-        # These are files that calls had changed and a person put back.
-        paths = set(facts.put_back)
-        back = [f for f in state.files if f.path in paths and f.action != READ]
-        others = (file for file in state.files if file not in back)
-        put_back = (StateFile(file.path, PUT_BACK, number) for file in back)
-        return state._replace(files=(*others, *put_back)) if back else state
-    return state
+    # These are files that calls had changed and a person put back.
+    paths = set(facts.put_back)
+    back = [f for f in state.files if f.path in paths and f.action != READ]
+    others = (file for file in state.files if file not in back)
+    put_back = (StateFile(file.path, PUT_BACK, number) for file in back)
+    return state._replace(files=(*others, *put_back)) if back else state
 
 
 def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
