@@ -38,9 +38,7 @@ def sh(root: Path) -> Callable[..., Any]:
         names = [limit.name for limit in fields(CommandLimits)]
         changed = {name: given.pop(name) for name in names if name in given}
         limits = replace(default_limits(seconds=20), **changed)
-        protection = make_protection(root, find_repositories(root))
-        return await run_command(
-            ["/bin/sh", "-c", text], root=root, limits=limits, protection=protection, **given
-        )
+        given.setdefault("protection", make_protection(root, find_repositories(root)))
+        return await run_command(["/bin/sh", "-c", text], root=root, limits=limits, **given)
 
     return sh

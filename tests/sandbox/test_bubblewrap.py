@@ -35,6 +35,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def run_in(root: Path, command: str, **options: Any) -> str:
+    options.setdefault("protection", WriteProtection())
     done = await run_command(["/bin/sh", "-c", command], root=root, **options)
     return done.output
 
@@ -84,7 +85,7 @@ async def test_a_database_inside_the_workspace_is_hidden(
 
 async def test_a_command_without_write_access_cannot_write(root: Path) -> None:
     command = "touch made; echo > x; ls; touch /tmp/fine && echo fine"
-    output = await run_in(root, command, may_write=False)
+    output = await run_in(root, command, protection=None)
     assert output.count("Read-only file system") == 2
     assert output.endswith("fine\n")
     assert not (root / "made").exists()

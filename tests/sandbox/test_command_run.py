@@ -369,5 +369,5 @@ async def test_a_command_is_ended_when_the_disk_is_nearly_full(sh: Callable[...,
 async def test_a_read_only_command_continues_on_a_nearly_full_disk(
     sh: Callable[..., Any],
 ) -> None:
-    done = await sh("sleep 0.3", min_free_bytes=2**62, may_write=False)
+    done = await sh("sleep 0.3", min_free_bytes=2**62, protection=None)
     assert (done.exit_code, done.reason) == (0, "")

@@ -10,7 +10,7 @@ inside the workspace are mounted from inside the sandbox (``protect``).
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import protect
@@ -70,15 +70,15 @@ class SandboxSpec:
     """The definition of one sandbox.
 
     ``root`` is the workspace's folder and ``folder`` the working folder. ``readable`` are further
-    read-only paths. ``hidden`` are paths that the command must not see, wherever they lie."""
+    read-only paths. ``hidden`` are paths that the command must not see, wherever they lie. Without
+    ``protection`` the workspace is read-only."""
 
     root: Path
     folder: Path
     readable: Sequence[Path]
     hidden: Sequence[Path]
     allows_network: bool = False
-    may_write: bool = True
-    protection: WriteProtection = field(default_factory=WriteProtection)
+    protection: WriteProtection | None = None
 
 
 def wrap(
@@ -152,7 +152,7 @@ def _workspace(spec: SandboxSpec) -> Iterator[str]:
     ]
     for path in around:
         yield from _cover(path)
-    yield from ("--bind" if spec.may_write else "--ro-bind", root, root)
+    yield from ("--ro-bind" if spec.protection is None else "--bind", root, root)
     for path in within:
         yield from _cover(path)
     yield from (word for path in [*around, *within] for word in ("--remount-ro", str(path)))
@@ -160,7 +160,7 @@ def _workspace(spec: SandboxSpec) -> Iterator[str]:
 
 def _protector(spec: SandboxSpec) -> list[str]:
     """Return the words that precede a writing command if paths have to be protected."""
-    if not spec.may_write:
+    if spec.protection is None:
         return []
     # A mount point cannot be renamed, removed or replaced by a rename. So a whole repository cannot
     # be moved away and replaced by another one. The same is true for a folder that leads to a

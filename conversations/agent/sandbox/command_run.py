@@ -279,26 +279,24 @@ async def run_command(
     folder: Path | None = None,
     limits: CommandLimits | None = None,
     allows_network: bool = False,
-    may_write: bool = True,
-    may_write_config: bool = False,
     protection: WriteProtection | None = None,
+    may_write_config: bool = False,
     environment: dict[str, str] | None = None,
     readable: Sequence[Path] = (),
     report: Callable[[str], None] = lambda _: None,
 ) -> CompletedCommand:
     """Run a command (words, no shell) in a workspace's folder.
 
-    Wait until none of its processes is left, also if the caller is cancelled. If ``may_write`` is
-    False, the sandbox holds the folder read-only. With ``may_write_config`` the command may change
-    the git configuration, but not the other files that git obeys. ``protection`` has the paths that
-    a command that may write must not change. ``environment`` is added to a clean environment, and
-    ``readable`` to the paths that the settings let a sandbox read. ``report`` is called with new
-    output, at most every 50 ms. Raise Rejected if commands cannot be run."""
+    Wait until none of its processes is left, also if the caller is cancelled. The command may
+    change everything in the folder except what ``protection`` names; without ``protection``, the
+    sandbox holds the folder read-only. With ``may_write_config`` the command may change the git
+    configuration, but not the other files that git obeys. ``environment`` is added to a clean
+    environment, and ``readable`` to the paths that the settings let a sandbox read. ``report`` is
+    called with new output, at most every 50 ms. Raise Rejected if commands cannot be run."""
     limits = limits or default_limits()
     folder = folder or root
     _check_root(root)
-    protection = protection or WriteProtection()
-    if protection.pinned and not may_write_config:
+    if protection is not None and protection.pinned and not may_write_config:
         environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
         command,
@@ -308,7 +306,6 @@ async def run_command(
             readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths, *readable],
             hidden=support.hidden_places(),
             allows_network=allows_network,
-            may_write=may_write,
             protection=protection,
         ),
         limits,
@@ -319,7 +316,7 @@ async def run_command(
         prepared,
         folder=folder,
         options={
-            "disk": disk if may_write else None,
+            "disk": None if protection is None else disk,
             "seconds": limits.seconds,
             "processes": limits.processes,
             "bytes": limits.memory_bytes,

@@ -140,7 +140,6 @@ async def execute(
                 words,
                 root=context.root,
                 limits=default_limits(seconds=seconds),
-                may_write=may_write,
                 may_write_config=may_write_config,
                 protection=protection,
                 report=context.report,
