@@ -17,8 +17,7 @@ from functools import cache, lru_cache
 from itertools import groupby
 from operator import itemgetter
 
-from pygments.lexer import Lexer
-from pygments.lexers import find_lexer_class, get_all_lexers
+from pygments.lexers import find_lexer_class_by_name, get_all_lexers
 from pygments.token import Comment, Generic, Keyword, Name, Number, String, string_to_tokentype
 from pygments.token import _TokenType as TokenType
 
@@ -173,15 +172,7 @@ def _languages_by_suffix() -> dict[str, str]:
     }
 
 
-@cache
-def find_lexer(language: str) -> type[Lexer]:
-    """Return the lexer for a language that ``find_language`` returned."""
-    for name, aliases, _, _ in get_all_lexers(plugins=False):
-        if aliases and aliases[0].lower() == language:
-            lexer = find_lexer_class(name)
-            if lexer:
-                return lexer
-    raise LookupError(language)
+find_lexer = cache(find_lexer_class_by_name)
 
 
 @lru_cache(maxsize=64)
