@@ -43,7 +43,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _KEYS = frozenset(("kind", "url", "key_env", "models"))
 _MODEL_KEYS = frozenset(("name", "input_tokens", "output_tokens", "price", *CAPABILITIES))
-_FORMER_KEYS = frozenset(("cache", "usage"))  # They never had an effect
 
 
 class ProvidersError(ValueError):
@@ -224,7 +223,7 @@ def append_provider(path: Path, *, name: str, kind: str, url: str) -> None:
 def _check_model(where: str, table: Any) -> None:
     if not isinstance(table, dict):
         raise ProvidersError(f"{where}: it must be a table.")
-    if unknown := set(table) - _MODEL_KEYS - _FORMER_KEYS:
+    if unknown := set(table) - _MODEL_KEYS:
         raise ProvidersError(f"{where}: {min(unknown)} is not known. Known: {_list(_MODEL_KEYS)}.")
     for name in ("input_tokens", "output_tokens"):
         if name in table and (type(table[name]) is not int or table[name] < 1):
