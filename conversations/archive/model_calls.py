@@ -172,7 +172,7 @@ def insert_call(
     claimed: ClaimedRun,
     call: ModelCall,
     *,
-    texts: Mapping[str, str] = {},
+    texts: Mapping[str, str],
     turn_number: int | None = None,
 ) -> None:
     """Store the record of a call, in the caller's transaction."""

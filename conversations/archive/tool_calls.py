@@ -174,8 +174,8 @@ class ToolCallRecord:
     decided_by: str
     reason: str
     stopped_by: str
-    question: ToolQuestion | None = None
-    answer: dict[str, Any] | None = None
+    question: ToolQuestion | None
+    answer: dict[str, Any] | None
 
     @property
     def is_open(self) -> bool:

@@ -40,7 +40,7 @@ class VerificationResult:
     session: UUID
     turns: int
     events: int
-    problem: str = ""
+    problem: str
 
 
 def verify_sessions(*, session: UUID | None = None) -> Iterator[VerificationResult]:

@@ -43,7 +43,7 @@ class RenderedTerminal(NamedTuple):
     """HTML for use in ``<pre><code>``; ``is_cut`` is set if it ends before the text does."""
 
     html: str
-    is_cut: bool = False
+    is_cut: bool
 
 
 def render_terminal(

@@ -158,7 +158,7 @@ class DraftWorker:
 TEXT = "text"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class LiveBlock:
     """One content block. ``sent`` counts the characters that frames have carried."""
 
@@ -168,7 +168,7 @@ class LiveBlock:
     text: list[str] = field(default_factory=list)
     unsent: list[str] = field(default_factory=list)
     sent: int = 0
-    blocks: BlockStream | None = None
+    blocks: BlockStream | None
 
     def feed(self, delta: str) -> None:
         self.text.append(delta)

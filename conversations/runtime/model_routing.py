@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -162,7 +162,7 @@ class ProviderState:
 
     config: ProviderConfig
     provider: Provider
-    models: list[ModelInfo] = field(default_factory=list)
+    models: list[ModelInfo]
     error: str = ""
     checked_at: datetime | None = None
 

@@ -69,7 +69,7 @@ class LatestSearch:
     sessions: QuerySet[Session]
     limit: int
     first_ids: Sequence[int]
-    after: MatchPosition | None = None
+    after: MatchPosition | None
     stopped_at: MatchPosition | None = field(default=None, init=False)
     checked_turns: int = field(default=0, init=False)
 

@@ -51,8 +51,8 @@ class WordOccurrences:
 
     turns: Mapping[int, float]
     count: float
-    spreading: Sequence[int] = ()
-    weight: float = 1.0
+    spreading: Sequence[int]
+    weight: float
 
 
 class Ranking:

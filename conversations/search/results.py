@@ -38,7 +38,7 @@ class TurnHit:
     created_at: datetime
     text: str
     score: float
-    is_near: bool = False
+    is_near: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class IndexSource:
     not."""
 
     scopes: tuple[IndexScope, ...]
-    tail: Sequence[TurnEntry] = ()
+    tail: Sequence[TurnEntry]
     turn_count: int = 0
     lengths: TurnLengths = TurnLengths()
     stored_to: int = (1 << 63) - 2

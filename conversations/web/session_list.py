@@ -212,9 +212,9 @@ def render_item(
     *,
     is_current: bool,
     has_actions: bool,
-    is_focused: bool = False,
+    is_focused: bool,
     language: str,
-    links: tuple[Link, ...] = (),
+    links: tuple[Link, ...],
 ) -> SafeString:
     """Render an item. Its template shows only the arguments, in the active ``language``."""
     any_session, uuid = str(_ANY_SESSION), str(item.uuid)

@@ -9,7 +9,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid4
@@ -90,8 +90,8 @@ class ClientExchange:
     client_id: str
     accepted: AcceptedMessage | None
     content: MessageContent | None
-    results: list[tuple[ToolCall, ToolResult]] = field(default_factory=list)
-    attachments: list[str] = field(default_factory=list)
+    results: list[tuple[ToolCall, ToolResult]]
+    attachments: list[str]
 
 
 def open_exchange(request: HttpRequest, slug: str, client_request: ClientRequest) -> ClientExchange:
