@@ -20,7 +20,7 @@ from django.db.models import Model, Q, QuerySet
 from conversations.domain.audit import PURGED
 from conversations.domain.errors import Conflict
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, instant, load_json, next_digest
+from conversations.domain.text import dump_json, instant, next_digest
 from conversations.feature import PurgedTables, Rows, features
 from conversations.models import (
     ApiAnswer,
@@ -56,7 +56,7 @@ from conversations.models import (
 )
 from conversations.models.search import session_rows
 
-from .append import lock_session, remove_in_pieces, walk_by_pk
+from .append import lock_session, remove_in_pieces
 from .audit import AuditOrigin, record, session_event
 from .messages import refuse_busy
 from .model_calls import OWN_INSTRUCTIONS
@@ -153,20 +153,6 @@ def _forget_source(session_pk: int) -> int:
     entries = MemoryEntry.objects.filter(session=session_pk)
     entries.filter(is_declined=True).delete()
     return entries.update(session=None, turn=None, item="")
-
-
-def _remove_title_beside(session_pk: int) -> None:
-    """Remove the session's title from records of other sessions.
-
-    Earlier versions wrote the title into the records of model calls in sessions that continue this
-    one, if the calls were given an account of this session.
-    """
-    calls = ModelCall.objects.filter(session__parent=session_pk, manifest__contains='"parent":{')
-    for call in walk_by_pk(calls.filter(manifest__contains='"title":')):
-        manifest = load_json(call.manifest)
-        manifest["parent"].pop("title", None)
-        call.manifest = dump_json(manifest)
-        call.save(update_fields=["manifest"])
 
 
 # The names of the tables in a plan and a receipt; callers translate them for display.
@@ -298,7 +284,6 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
             raise Conflict("The deletion was cancelled in the meantime.", code="no_purge_ordered")
         record_purged_contents(contents_of(session.pk), now=now)
-        _remove_title_beside(session.pk)
         Session.objects.filter(parent=session.pk).update(parent=None)
         for fold in tables.folded.values():
             fold(session.pk)

@@ -25,7 +25,6 @@ from conversations.archive.sessions import (
     get_or_create_by_key,
     get_session,
 )
-from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, ModelCall, PromptText, Session, Workspace
 from conversations.runtime.service import Runtime
@@ -225,11 +224,6 @@ async def test_the_account_of_the_parent_is_part_of_the_manifest(
         order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")
         purge(parent, order=order, origin=origin, now=timezone.now())
 
-    # Earlier versions wrote the parent's title into the manifest.
-    manifest = load_json(call.manifest)
-    manifest["parent"]["title"] = 'We decided: "tabs"'
-    call.manifest = dump_json(manifest)
-    await call.asave()
     await sync_to_async(purge_parent)()
     assert await sync_to_async(find_tables)("We decided") == []
     rebuilt = await sync_to_async(rebuild_request)(call.pk)
