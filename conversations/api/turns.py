@@ -12,6 +12,7 @@ from conversations.access import get_session_for
 from conversations.accounts.tokens import READ
 from conversations.archive.journal import StoredEvent, walk_events
 from conversations.archive.turns import read_rewound, read_turn, walk_turns
+from conversations.domain.active_path import Ranges, are_within
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.turns import (
     MalformedTurn,
@@ -25,8 +26,6 @@ from .auth import needs
 from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, page_request_of
 
 router = Router(tags=["Turns and events"])
-
-type Ranges = list[tuple[int, int]]
 
 
 class TurnOut(Schema):
@@ -134,14 +133,10 @@ def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
     return asdict(turn) | {
         "blocks": blocks,
         "tool_calls": calls,
-        "active": not is_in(turn.number, rewound),
+        "active": not are_within(turn.number, rewound),
         "metadata": read_metadata(turn),
         "damage": damage,
     }
-
-
-def is_in(number: int, ranges: Ranges) -> bool:
-    return any(low <= number <= high for low, high in ranges)
 
 
 # Events: rows of the transcript, by seq.
@@ -194,4 +189,4 @@ def list_events(
 
 def as_event(event: StoredEvent, rewound: Ranges) -> dict[str, Any]:
     """Return the data of an event for :class:`EventOut`."""
-    return event.as_data() | {"active": not is_in(event.seq, rewound)}
+    return event.as_data() | {"active": not are_within(event.seq, rewound)}
