@@ -22,7 +22,7 @@ from conversations.archive.tool_calls import (
     read_turn_output,
     require_decidable,
 )
-from conversations.domain.errors import Rejected
+from conversations.domain.keyset import parse_number
 from conversations.domain.text import number_text
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -68,11 +68,8 @@ def tool_output(
         assert number is not None
         name, output = read_turn_output(session.pk, number)
         args = [uuid, number]
-    # An offset within a text, and not the cursor of a list: any number is valid.
-    text = request.GET.get("from", "0")
-    if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise Rejected("from must be a number.", code="bad_number")
-    page = render_output_page(output, name=name, start=int(text), session=session.uuid)
+    start = parse_number(request.GET.get("from", "0"))
+    page = render_output_page(output, name=name, start=start, session=session.uuid)
     context = {
         "heading": gettext("Output of %(tool)s")
         % {"tool": translate(tool_rows.tool_word(name)[0])},

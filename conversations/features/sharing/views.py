@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from conversations.access import access_context_of, get_session_for, post_by_person
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
+from conversations.domain.keyset import parse_optional_number
 from conversations.rendering.messages import translate
 from conversations.rendering.rows import join_rows
 from conversations.web.attachments import serve_attachment, serve_thumbnail
@@ -99,9 +100,7 @@ def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpRe
 def shared(request: HttpRequest, share: str) -> HttpResponse:
     """Show the turns of a link. ``from`` is the first turn of a page."""
     link = service.get_shared(share)
-    from_text = request.GET.get("from", "")
-    is_number = from_text.isascii() and from_text.isdigit() and len(from_text) < 18
-    first = int(from_text) if is_number else link.from_turn
+    first = parse_optional_number(request.GET.get("from")) or link.from_turn
     files_url = f"{reverse('shared', args=[share])}files/"
     rows, next_turn = service.read_shared_page(
         link, from_turn=first, limit=MAX_PAGE_TURNS, files_url=files_url
