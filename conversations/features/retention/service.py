@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from conversations.access import Access, access_context_of, get_session_for
-from conversations.archive.append import lock_session
+from conversations.archive.append import lock_session, walk_by_pk
 from conversations.archive.audit import AuditEvent, AuditOrigin, record, session_event
 from conversations.archive.messages import refuse_busy
 from conversations.archive.purge import PurgeRequest, digest_of_receipt, purge
@@ -280,11 +280,7 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
             last_active_at__lte=now - timedelta(days=workspace.retention_days or 0),
             purge_order=None,
         )
-        idle = idle.select_related("workspace", "owner").order_by("pk")
-        last = 0
-        while sessions := list(idle.filter(pk__gt=last)[:PAGE_ROWS]):
-            yield from sessions
-            last = sessions[-1].pk
+        yield from walk_by_pk(idle.select_related("workspace", "owner"))
 
 
 def change_policies(

@@ -111,7 +111,7 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
 
 
 def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
-    return {gettext(name): count for name, count in counts.items() if name}
+    return {gettext(name): count for name, count in counts.items()}
 
 
 @login_required
