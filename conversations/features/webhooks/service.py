@@ -59,7 +59,7 @@ def create_webhook(
         # request waits for this lock and is refused.
         lock_workspace(workspace)
         if uuid and (existing := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
-            if existing.wish_digest not in (None, digest):
+            if existing.wish_digest != digest:
                 raise KeyMismatch("This key was already used for another webhook.")
             return existing
         if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
