@@ -198,8 +198,8 @@ def remove_unsent() -> int:
 
 def read_uuids(run: Run) -> list[str]:
     """Return the UUIDs of the attachments of a run's message, in the order of sending."""
-    value = load_json(run.attachments, default=[])
-    return [str(uuid) for uuid in value] if isinstance(value, list) else []
+    uuids: list[str] = load_json(run.attachments)
+    return uuids
 
 
 def _queued_uuids(session_pks: Any) -> set[str]:

@@ -150,7 +150,7 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> AppendResul
     attachments and then the exact text.
     """
     content = storable(text)
-    has_files = run.attachments not in ("", "[]")
+    has_files = run.attachments != "[]"
     attachments = list_attachments(session.pk, read_uuids(run)) if has_files else []
     references = [attachment_block(attachment) for attachment in attachments]
     blocks = None

@@ -70,5 +70,5 @@ class ChannelReply(models.Model):
 
     @property
     def posted_ids(self) -> list[int]:
-        posted = load_json(self.posted, default=[])
-        return [int(number) for number in posted] if isinstance(posted, list) else []
+        ids: list[int] = load_json(self.posted)
+        return ids
