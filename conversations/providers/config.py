@@ -201,10 +201,10 @@ def _read_provider(
     )
 
 
-def append_provider(path: Path, *, name: str, kind: str, url: str) -> None:
-    """Add a provider without a key to the file, which is created if it is missing.
+def append_provider(path: Path, *, name: str, url: str) -> None:
+    """Add a provider with OpenAI's protocol and without a key to the file.
 
-    Raise ProvidersError."""
+    The file is created if it is missing. Raise ProvidersError."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         tables = tomllib.loads(text).get("providers", {})
@@ -212,7 +212,7 @@ def append_provider(path: Path, *, name: str, kind: str, url: str) -> None:
             raise ProvidersError(f"{path}: there is a provider named {name} already.")
         text = f"{text.rstrip()}\n\n" if text.strip() else ""
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(f'{text}[providers.{name}]\nkind = "{kind}"\nurl = "{url}"\n')
+        draft.write_text(f'{text}[providers.{name}]\nkind = "{OPENAI}"\nurl = "{url}"\n')
         draft.replace(path)
     except OSError as error:
         raise ProvidersError(f"{path} cannot be written: {error.strerror}.") from error

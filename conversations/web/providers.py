@@ -25,7 +25,7 @@ from conversations.domain.stream import (
     ModelInfo,
 )
 from conversations.domain.text import number_text
-from conversations.providers.config import OPENAI, ProvidersError, append_provider
+from conversations.providers.config import ProvidersError, append_provider
 from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
 from conversations.runtime.current import (
     find_default_model,
@@ -96,7 +96,7 @@ def providers_add(request: HttpRequest) -> HttpResponse:
         loom.read_providers()  # An addition to an invalid file would not be used.
         taken_names = {server.name for server in loom.providers}
         name = server.name if server.name not in taken_names else f"{server.name}-{server.port}"
-        append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
+        append_provider(loom.providers_file, name=name, url=server.url)
     except ProvidersError as error:
         raise Rejected(str(error), code="bad_providers") from error
     record(access_context_of(request).origin, AuditEvent(action=PROVIDER, metadata={"added": name}))

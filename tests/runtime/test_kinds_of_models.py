@@ -489,7 +489,7 @@ async def test_a_changed_providers_file_is_used_by_every_process(
     monkeypatch.setattr(settings.LOOM, "providers", ())
     wire.server.key = ""
     runtimes = [await start_runtime(providers=(), model="") for _ in range(2)]
-    append_provider(path, name="local", kind=OPENAI, url=f"{wire.url}/v1")
+    append_provider(path, name="local", url=f"{wire.url}/v1")
     for number, runtime in enumerate(runtimes):
         assert runtime.models.is_demo
         await ask(runtime, await fresh(garden), f"hello {number}")

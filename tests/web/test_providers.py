@@ -242,11 +242,11 @@ def test_error_in_the_providers_file_is_named(tmp_path: Path, text: str, reason:
 
 def test_provider_name_can_be_used_only_once(tmp_path: Path) -> None:
     path = tmp_path / "providers.toml"
-    append_provider(path, name="local", kind=OPENAI, url="http://127.0.0.1:1/v1")
-    append_provider(path, name="other", kind=OPENAI, url="http://127.0.0.1:2/v1")
+    append_provider(path, name="local", url="http://127.0.0.1:1/v1")
+    append_provider(path, name="other", url="http://127.0.0.1:2/v1")
     assert [one.name for one in read_providers((), path, {})] == ["local", "other"]
     with pytest.raises(ProvidersError, match="there is a provider named local"):
-        append_provider(path, name="local", kind=OPENAI, url="http://127.0.0.1:3/v1")
+        append_provider(path, name="local", url="http://127.0.0.1:3/v1")
     given = ProviderConfig(name="local", kind=OPENAI, url="http://127.0.0.1:4/v1")
     with pytest.raises(ProvidersError, match="has a provider named local"):
         read_providers([given], path, {})
