@@ -27,13 +27,12 @@ if (form) {
   });
 
   form.addEventListener("submit", (event) => {
+    event.preventDefault();
     const size = [...input.files].reduce((sum, file) => sum + file.size, 0);
     if (size > Number(form.dataset.most)) {
-      event.preventDefault();
       said.textContent = TOO_LARGE;
       return;
     }
-    event.preventDefault();
     const request = new XMLHttpRequest();
     request.open("POST", form.action);
     request.setRequestHeader("HX-Request", "true");
