@@ -86,11 +86,11 @@ class NoticesConfig(feature.Feature):
         enqueue_run_ended(run_pk)
 
     def on_approval_asked(self, session_pk: int, call_pks: Sequence[int]) -> None:
-        from .deliveries import enqueue_questions
+        from .deliveries import enqueue_question
 
-        enqueue_questions(call_pks)
+        enqueue_question(min(call_pks))  # one notice for all calls of an answer
 
     def on_question_asked(self, session_pk: int, call_pk: int, question: str) -> None:
         from .deliveries import enqueue_question
 
-        enqueue_question(call_pk, UUID(question))
+        enqueue_question(call_pk, question=UUID(question))

@@ -7,7 +7,7 @@ browser shows each notice once, because it asks for the notices that it has not 
 reports those that it has shown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -80,23 +80,15 @@ def enqueue_run_ended(run_pk: int) -> None:
         _enqueue(run, people, event=event, subject=run.uuid)
 
 
-def enqueue_questions(call_pks: Sequence[int]) -> None:
-    """Enqueue notices that tool calls wait for a person, in the transaction that asks.
+def enqueue_question(call_pk: int, *, question: UUID | None = None) -> None:
+    """Enqueue notices that a tool call waits for a person, in the transaction that asks.
 
-    Each person gets one notice for all calls of an answer.
+    ``question`` is the question of the call's tool server, or None if the call needs approval.
     """
-    first = ToolCall.objects.filter(pk__in=call_pks).order_by("pk").first()
-    if first is not None and (people := _people_of(first.run_id)):
-        run = Run.objects.select_related("session").get(pk=first.run_id)
-        _enqueue(run, people, event=ASKS, subject=first.uuid)
-
-
-def enqueue_question(call_pk: int, question: UUID) -> None:
-    """Enqueue notices that a tool server asks a question, in the transaction that asks."""
     call = ToolCall.objects.get(pk=call_pk)
     if people := _people_of(call.run_id):
         run = Run.objects.select_related("session").get(pk=call.run_id)
-        _enqueue(run, people, event=ASKS, subject=question)
+        _enqueue(run, people, event=ASKS, subject=question or call.uuid)
 
 
 def _people_of(run_pk: int) -> list[int]:

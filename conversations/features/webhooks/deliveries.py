@@ -74,7 +74,7 @@ def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
 
     A call waits for a decision, or for the answer to a question of its tool server.
     """
-    if not call_pks or not (webhooks := _webhooks_of(session_pk)):
+    if not (webhooks := _webhooks_of(session_pk)):
         return
     calls = list(ToolCall.objects.filter(pk__in=call_pks).order_by("pk"))
     run = _read_run(calls[0].run_id)

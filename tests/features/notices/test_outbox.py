@@ -357,7 +357,7 @@ def test_a_question_replaces_the_previous_one_of_the_same_run(
         turn_number=first.turn_number + 2,
         created_at=timezone.now(),
     )
-    deliveries.enqueue_questions([second.pk])
+    deliveries.enqueue_question(second.pk)
     waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
     assert [notice.subject for notice in waiting.new] == [second.uuid]
     assert waiting.still == waiting.new

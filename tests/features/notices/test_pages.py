@@ -195,7 +195,7 @@ def test_a_viewer_gets_a_notice_without_buttons(
     client = browser_of(viewer)
     subscribe_browser(client, viewer, push_service.make_browser())
     Session.objects.filter(pk=session.pk).update(owner=viewer)
-    deliveries.enqueue_questions([call.pk])
+    deliveries.enqueue_question(call.pk)
     [notice] = waiting(client)["new"]
     assert "actions" not in notice
 
