@@ -4,8 +4,6 @@ if (/loom_signed_out/.test(document.cookie)) {
   document.cookie = "loom_signed_out=;path=/;max-age=0";
   sessionStorage.clear();
   for (const key in localStorage) if (/:pending:/.test(key)) delete localStorage[key];
-  try {
-    localStorage.setItem("loom:out", 1); // informs the other tabs (dom.js)
-  } catch { /* storage is off or full */ }
+  localStorage.setItem("loom:out", 1); // informs the other tabs (dom.js)
   delete localStorage["loom:out"];
 }
