@@ -324,7 +324,7 @@ def _chat(
     }
     if not is_fragment(request):
         shown = context["session"]
-        context |= _chat_surroundings(request, session, model=shown["model"]) | (form or {})
+        context |= _chat_surroundings(session, model=shown["model"]) | (form or {})
         if access.can_write and not shown["closed"]:
             context["failed_servers"] = failed_tool_servers(session.workspace.slug)
         meter = render_meter(
@@ -359,7 +359,7 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
         yield row.html
 
 
-def _chat_surroundings(request: HttpRequest, session: Session, *, model: str) -> dict[str, Any]:
+def _chat_surroundings(session: Session, *, model: str) -> dict[str, Any]:
     loom, queue, models = settings.LOOM, queued_messages(session.pk), list_models()
     runs = active_runs(stale_seconds=loom.stale_seconds, session_pks=[session.pk])
     if runs:
