@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def count_pages(reader: Any, *, limit: int) -> int:
-    """Count the pages of the page tree, up to ``most`` plus one.
+    """Count the pages of the page tree, up to ``limit`` plus one.
 
     Each node is visited only once, because a tree that repeats nodes could have any number of
     pages.

@@ -37,7 +37,7 @@ MAX_FIELD_CHARS = 200  # longest value that is carried over in a query string
 def carried_filters(data: Mapping[str, str], **extra: Any) -> str:
     """Return a query string that identifies the list from which a session was opened.
 
-    ``more`` adds parameters. The result begins with a question mark or is empty.
+    ``extra`` adds parameters. The result begins with a question mark or is empty.
     """
     parameters = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | extra
     query = query_of(parameters)
