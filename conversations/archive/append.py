@@ -141,12 +141,15 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
             return
 
 
-def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
-    """Yield the rows in the order of their primary keys, reading a page at a time."""
-    rows, last = rows.order_by("pk"), 0
-    while page := list(rows.filter(pk__gt=last)[:BATCH_ROWS]):
+def walk_by_key[M: Model](rows: QuerySet[M], *, key: str = "pk") -> Iterator[M]:
+    """Yield the rows in the order of ``key``, reading a page at a time.
+
+    ``key`` must be a column that is unique among the rows and positive.
+    """
+    rows, last = rows.order_by(key), 0
+    while page := list(rows.filter(**{f"{key}__gt": last})[:BATCH_ROWS]):
         yield from page
-        last = page[-1].pk
+        last = getattr(page[-1], key)
 
 
 def remove_in_pieces(rows: QuerySet[Any]) -> int:

@@ -18,9 +18,9 @@ from conversations.domain.audit import FIRST, READINGS, SERVER, DigestedColumns,
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
-HEAD_PK = 1  # The table has only one row.
+from .append import walk_by_key
 
-BATCH_ROWS = 500
+HEAD_PK = 1  # The table has only one row.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +139,15 @@ def verify_audit() -> tuple[int, str]:
     """
     head = AuditHead.objects.filter(pk=HEAD_PK).first() or AuditHead(number=0, digest=FIRST)
     digest, count = FIRST, 0
-    while batch := list(
-        AuditEntry.objects.filter(number__gt=count).order_by("number")[:BATCH_ROWS]
-    ):
-        for entry in batch:
-            if entry.number != count + 1:
-                return count, f"audit entry {count + 1} is missing"
-            digest = entry_digest(digest, _digested_columns(entry))
-            if digest != entry.digest:
-                return count, f"audit entry {entry.number} differs from what was written"
-            count = entry.number
-            if count == head.number and digest != head.digest:
-                return count, f"the end of the audit log is not at entry {count}"
+    for entry in walk_by_key(AuditEntry.objects.all(), key="number"):
+        if entry.number != count + 1:
+            return count, f"audit entry {count + 1} is missing"
+        digest = entry_digest(digest, _digested_columns(entry))
+        if digest != entry.digest:
+            return count, f"audit entry {entry.number} differs from what was written"
+        count = entry.number
+        if count == head.number and digest != head.digest:
+            return count, f"the end of the audit log is not at entry {count}"
     if count < head.number:
         return count, f"audit entry {count + 1} is missing"
     return count, ""

@@ -38,7 +38,7 @@ from .append import (
     placeholders,
     require_first,
     sums_of,
-    walk_by_pk,
+    walk_by_key,
 )
 from .runs import ClaimedRun
 from .tool_calls import end_call
@@ -298,7 +298,7 @@ def walk_calls(session: UUID | None) -> Iterator[tuple[int, UUID]]:
     calls = ModelCall.objects.select_related("session").only("session__uuid")
     if session is not None:
         calls = calls.filter(session__uuid=session)
-    for call in walk_by_pk(calls):
+    for call in walk_by_key(calls):
         yield call.pk, call.session.uuid
 
 

@@ -31,7 +31,7 @@ from conversations.feature import features
 from conversations.models import PurgeOrder, ReadingPosition, Session, Workspace
 from conversations.models.fields import locate_folder
 
-from .append import lock_session, read_row, require_first, walk_by_pk
+from .append import lock_session, read_row, require_first, walk_by_key
 from .asides import MARKER_SQL
 from .rights import may_write_sql, roles_of_person
 from .workspaces import WorkspaceDir
@@ -58,7 +58,7 @@ def has_expired(expires_at: datetime | None) -> bool:
 def list_due(now: datetime) -> Iterator[Session]:
     """Yield the expired sessions whose expiry is not recorded yet, with their workspaces."""
     due = Session.objects.filter(is_over(now), expired_at=None)
-    return walk_by_pk(
+    return walk_by_key(
         due.select_related("workspace").only("uuid", "expires_at", "key", "workspace__slug")
     )
 

@@ -25,7 +25,7 @@ from conversations.models import (
     Turn,
 )
 
-from .append import event_digest, turn_digest, walk_by_pk, walk_rows
+from .append import event_digest, turn_digest, walk_by_key, walk_rows
 from .blobs import read_blob
 from .context import digest_of
 from .turns import COLUMNS
@@ -48,7 +48,7 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[VerificationResu
     rows = Session.objects.all()
     if session is not None:
         rows = rows.filter(uuid=session)
-    for row in walk_by_pk(rows):
+    for row in walk_by_key(rows):
         with suppress(Session.DoesNotExist):  # the session was purged meanwhile
             verified = verify_session(row)
             if not verified.problem or Session.objects.filter(pk=row.pk).exists():

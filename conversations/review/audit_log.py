@@ -14,7 +14,8 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from conversations.archive.audit import BATCH_ROWS, AuditEvent, AuditOrigin, record
+from conversations.archive.append import walk_by_key
+from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.domain.audit import ACTS, AUDIT_ACTIONS, AUDIT_EXPORT, READINGS
 from conversations.domain.text import csv_line, dump_json
 from conversations.models import AuditEntry
@@ -83,12 +84,9 @@ def walk_log(log_filter: AuditLogFilter) -> Iterator[AuditEntry]:
     """Yield the matching entries that exist at the start, the oldest first, in constant memory."""
     rows, other_criteria = _narrow(log_filter)
     newest = AuditEntry.objects.order_by("-number").values_list("number", flat=True).first()
-    last, rows = 0, rows.filter(number__lte=newest or 0).order_by("number")
-    while batch := list(rows.filter(number__gt=last)[:BATCH_ROWS]):
-        yield from (
-            e for e in batch if all(getattr(e, k) in other_criteria[k] for k in other_criteria)
-        )
-        last = batch[-1].number
+    for entry in walk_by_key(rows.filter(number__lte=newest or 0), key="number"):
+        if all(getattr(entry, k) in other_criteria[k] for k in other_criteria):
+            yield entry
 
 
 def _narrow(log_filter: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:

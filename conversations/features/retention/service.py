@@ -7,6 +7,7 @@ be cancelled. A session that is on hold is not purged.
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import batched
 from uuid import UUID
 
 from django.conf import settings
@@ -17,7 +18,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from conversations.access import Access, access_context_of, get_session_for
-from conversations.archive.append import lock_session, walk_by_pk
+from conversations.archive.append import lock_session, walk_by_key
 from conversations.archive.audit import AuditEvent, AuditOrigin, record, session_event
 from conversations.archive.messages import refuse_busy
 from conversations.archive.purge import PurgeRequest, digest_of_receipt, purge
@@ -254,13 +255,8 @@ def find_order(session: Session) -> PurgeOrder | None:
 
 
 def due_orders(now: datetime) -> Iterator[PurgeOrder]:
-    due = PurgeOrder.objects.filter(due_at__lte=now).order_by("due_at", "pk")
-    due = due.select_related("session__workspace", "session__owner", "ordered_by")
-    page = due[:PAGE_ROWS]
-    while orders := list(page):
-        yield from orders
-        due_at, pk = orders[-1].due_at, orders[-1].pk
-        page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE_ROWS]
+    due = PurgeOrder.objects.filter(due_at__lte=now)
+    return walk_by_key(due.select_related("session__workspace", "session__owner", "ordered_by"))
 
 
 def is_idle(session: Session, now: datetime) -> bool:
@@ -280,7 +276,7 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
             last_active_at__lte=now - timedelta(days=workspace.retention_days or 0),
             purge_order=None,
         )
-        yield from walk_by_pk(idle.select_related("workspace", "owner"))
+        yield from walk_by_key(idle.select_related("workspace", "owner"))
 
 
 def change_policies(
@@ -351,8 +347,7 @@ def verify_receipts() -> tuple[int, list[str]]:
     """
     count = 0
     problems: list[str] = []
-    last = 0
-    while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE_ROWS]):
+    for page in batched(walk_by_key(Receipt.objects.all()), PAGE_ROWS, strict=False):
         sessions = [receipt.session for receipt in page]
         entries = AuditEntry.objects.filter(session__in=sessions, action=audit.PURGED)
         entered = dict(map(_entered, entries.order_by("number").values_list("metadata", flat=True)))
@@ -362,17 +357,12 @@ def verify_receipts() -> tuple[int, list[str]]:
                 problems.append(f"the receipt {receipt.uuid} differs from what was written")
             elif entered.get(str(receipt.uuid)) != receipt.digest:
                 problems.append(f"the audit log has no entry for the receipt {receipt.uuid}")
-        last = page[-1].pk
-    purged = AuditEntry.objects.filter(action=audit.PURGED).order_by("number")
-    last = 0
-    while rows := list(
-        purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE_ROWS]
-    ):
-        named = {_entered(metadata)[0] for _, metadata in rows}
+    purged = AuditEntry.objects.filter(action=audit.PURGED)
+    for entries_page in batched(walk_by_key(purged, key="number"), PAGE_ROWS, strict=False):
+        named = {_entered(entry.metadata)[0] for entry in entries_page}
         stored = Receipt.objects.filter(uuid__in=named).values_list("uuid", flat=True)
         missing = sorted(named - {str(uuid) for uuid in stored})
         problems += [f"the receipt {uuid} is missing" for uuid in missing]
-        last = rows[-1][0]
     return count, problems
 
 
