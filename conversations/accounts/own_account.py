@@ -1,12 +1,10 @@
 """A person's own account: preferences, devices, tokens and the export of their data."""
 
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -37,6 +35,7 @@ from conversations.domain.text import dump_json, instant
 from conversations.feature import features
 from conversations.models import Device, Membership, Preferences, WorkspaceGroup
 from conversations.rendering.messages import translate
+from conversations.web.attachments import in_threads
 
 from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm, choices_of
@@ -178,9 +177,6 @@ def _memberships(user: User) -> Iterator[dict[str, Any]]:
         yield {"workspace": slug, "group": group, "role": role}
 
 
-PIECE_BYTES = 64_000
-
-
 def account_files(user: User) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the names and contents of the files that hold a person's data."""
     text = dump_json(describe_account(user)) + "\n"
@@ -195,7 +191,7 @@ async def account_export(request: HttpRequest) -> HttpResponseBase:
     if not isinstance(user, User):
         return sign_in_first()
     pieces = iter(()) if request.method == "HEAD" else zip_pieces(user)
-    response = StreamingHttpResponse(_in_threads(pieces), content_type="application/zip")
+    response = StreamingHttpResponse(in_threads(pieces), content_type="application/zip")
     response["Content-Disposition"] = content_disposition_header(
         as_attachment=True, filename=f"loom-account-{timezone.localdate():%Y-%m-%d}.zip"
     )
@@ -222,25 +218,15 @@ class _Sink:
 
 
 def zip_pieces(user: User) -> Iterator[bytes]:
-    """Yield the ZIP in pieces, at most one of which is in memory."""
-    sink, size = _Sink(), 0
+    """Yield the ZIP as it is written. A piece may be empty."""
+    sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as whole:  # type: ignore[call-overload]
         for name, pieces in account_files(user):
             with whole.open(name, "w", force_zip64=True) as file:
                 for data in pieces:
                     file.write(data)
-                    size += len(data)
-                    if size >= PIECE_BYTES:
-                        size = 0
-                        yield sink.drain()
+                    yield sink.drain()
     yield sink.drain()
-
-
-async def _in_threads(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    # Pieces are read in threads, so the event loop does not wait for the database.
-    take = sync_to_async(partial(next, pieces, None))
-    while (piece := await take()) is not None:
-        yield piece
 
 
 # Preference → the data attribute of the page that holds a value other than the default. It is

@@ -243,11 +243,11 @@ def guard_content(request: HttpRequest, response: HttpResponseBase) -> None:
 
 # Long files that are created while the browser downloads them.
 
-PIECE_CHARS = 64_000
+PIECE_BYTES = 64_000
 
 
-async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
-    """Yield the text in pieces of about PIECE_CHARS, read in a thread.
+async def in_threads(pieces: Iterator[str] | Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the content in pieces of about PIECE_BYTES, read in a thread.
 
     The event loop does not wait for the database, and only one piece is held in memory.
     """
@@ -255,12 +255,10 @@ async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _read_piece(pieces: Iterator[str]) -> bytes:
-    texts: list[str] = []
-    size = 0
+def _read_piece(pieces: Iterator[str] | Iterator[bytes]) -> bytes:
+    read = bytearray()
     for piece in pieces:
-        texts.append(piece)
-        size += len(piece)
-        if size >= PIECE_CHARS:
+        read += piece.encode("utf-8", "backslashreplace") if isinstance(piece, str) else piece
+        if len(read) >= PIECE_BYTES:
             break
-    return "".join(texts).encode("utf-8", "backslashreplace")
+    return bytes(read)
