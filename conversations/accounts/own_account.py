@@ -12,12 +12,11 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.validators import MaxValueValidator
 from django.forms.models import model_to_dict
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html_join
-from django.utils.http import content_disposition_header
 from django.utils.translation import (
     get_language_from_request,
     gettext,
@@ -35,7 +34,7 @@ from conversations.domain.text import dump_json, instant
 from conversations.feature import features
 from conversations.models import Device, Membership, Preferences, WorkspaceGroup
 from conversations.rendering.messages import translate
-from conversations.web.attachments import in_threads
+from conversations.web.attachments import stream_download
 
 from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm, choices_of
@@ -191,12 +190,8 @@ async def account_export(request: HttpRequest) -> HttpResponseBase:
     if not isinstance(user, User):
         return sign_in_first()
     pieces = iter(()) if request.method == "HEAD" else zip_pieces(user)
-    response = StreamingHttpResponse(in_threads(pieces), content_type="application/zip")
-    response["Content-Disposition"] = content_disposition_header(
-        as_attachment=True, filename=f"loom-account-{timezone.localdate():%Y-%m-%d}.zip"
-    )
-    response["Cache-Control"] = "private, no-store"
-    return response
+    name = f"loom-account-{timezone.localdate():%Y-%m-%d}.zip"
+    return stream_download(pieces, name=name, content_type="application/zip")
 
 
 class _Sink:

@@ -9,10 +9,9 @@ from django import forms
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
-from django.utils.http import content_disposition_header
 from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
@@ -31,7 +30,7 @@ from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.web.addresses import query_of
-from conversations.web.attachments import in_threads
+from conversations.web.attachments import stream_download
 from conversations.web.forms import date_field, midnight
 from conversations.web.panel import render_panel
 
@@ -154,11 +153,8 @@ async def audit_export(request: HttpRequest) -> HttpResponseBase:
         pieces = await sync_to_async(export_log)(
             form.log_filter, format=format, origin=context.origin
         )
-    response = StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[format])
     name = f"audit-{timezone.now():%Y-%m-%d}.{format}"
-    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return stream_download(pieces, name=name, content_type=FORMATS[format])
 
 
 def _form(request: HttpRequest) -> AuditForm:

@@ -13,7 +13,13 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    JsonResponse,
+    StreamingHttpResponse,
+)
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
@@ -244,6 +250,15 @@ def guard_content(request: HttpRequest, response: HttpResponseBase) -> None:
 # Long files that are created while the browser downloads them.
 
 PIECE_BYTES = 64_000
+
+
+def stream_download(
+    pieces: Iterator[str] | Iterator[bytes], *, name: str, content_type: str
+) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(in_threads(pieces), content_type=content_type)
+    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    response["Cache-Control"] = "private, no-store"
+    return response
 
 
 async def in_threads(pieces: Iterator[str] | Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -19,7 +19,6 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -37,7 +36,7 @@ from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
 from conversations.rendering.messages import translate
-from conversations.web.attachments import in_threads
+from conversations.web.attachments import stream_download
 from conversations.web.bulk import read_chosen
 from conversations.web.errors import refusal_as_message
 
@@ -83,13 +82,8 @@ def export_response(
 def _stream_file(
     pieces: Iterator[str], format: ExportFormat, *, name: str
 ) -> StreamingHttpResponse:
-    response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
     filename = f"{name}.{format.ending}"
-    response["Content-Disposition"] = content_disposition_header(
-        as_attachment=True, filename=filename
-    )
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return stream_download(pieces, name=filename, content_type=format.content_type)
 
 
 @require_POST

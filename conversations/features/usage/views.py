@@ -9,9 +9,8 @@ from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
 from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -27,7 +26,7 @@ from conversations.archive.rights import readable_workspaces
 from conversations.domain.errors import Rejected
 from conversations.domain.text import csv_line, number_text, storable
 from conversations.rendering.source_text import duration_text
-from conversations.web.attachments import in_threads
+from conversations.web.attachments import stream_download
 from conversations.web.panel import render_panel
 
 from .budgets import end_budget, list_budgets, require_budget, set_budget
@@ -198,12 +197,8 @@ async def usage_file(request: HttpRequest) -> HttpResponseBase:
         raise Rejected("This period cannot be shown.", code="bad_days")
     wish = form.cleaned_data
     lines = iter(()) if request.method == "HEAD" else _csv(rights, wish)
-    response = StreamingHttpResponse(in_threads(lines), content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = content_disposition_header(
-        as_attachment=True, filename=f"usage-{wish['first']}-{wish['last']}.csv"
-    )
-    response["Cache-Control"] = "private, no-store"
-    return response
+    name = f"usage-{wish['first']}-{wish['last']}.csv"
+    return stream_download(lines, name=name, content_type="text/csv; charset=utf-8")
 
 
 def _csv(rights: UsageRights, filters: Wish) -> Iterator[str]:
