@@ -186,6 +186,7 @@ class Runtime:
             state = active_frame(missed.run)
             drafts = self.watcher.snapshots(missed.session_pk)
             if missed.run is not None and not missed.reload:
+                self.watcher.record_shown_run(missed.session_pk, missed.run)
                 self.relay.ask_for_snapshots(missed.session_pk)
         frames = missed.frames if missed.reload else [*missed.frames, state, *drafts]
         if hello:

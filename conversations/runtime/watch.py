@@ -158,6 +158,14 @@ class Watcher:
         """Save the names that a page was sent, so that only later changes are published."""
         self._names.setdefault(pk, names)
 
+    def record_shown_run(self, pk: int, run: ActiveRun) -> None:
+        """Save the run that a page was sent, so that its end is published too.
+
+        It may end before the next check, and then no check would see it.
+        """
+        if not self._queue.owns(run):
+            self._running.setdefault(pk, (run.run, run.state, run.note))
+
     def record_rewinds(self, pk: int, count: int) -> None:
         """Save the number of rewinds that this process has made and publishes itself."""
         self._rewinds[pk] = max(count, self._rewinds.get(pk, 0))

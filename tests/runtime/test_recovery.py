@@ -265,6 +265,20 @@ async def test_a_page_of_another_process_gets_the_answer(
         offset += len(frame["text"])
 
 
+async def test_a_page_sees_the_end_of_a_run_that_ends_elsewhere_right_after_it_connects(
+    start_runtime: Callable[..., Any], garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    runtime = await start_runtime(supervise=False, watch_interval=600)
+    run = await sync_to_async(leave_orphan)(garden, owner="elsewhere")
+    page = open_page(runtime)
+    frames, _ = await runtime.catch_up(garden.uuid, cursor=None, rewinds=None, hello=True)
+    assert [frame["run_state"] for frame in frames if frame["type"] == "state"] == ["running"]
+    await sync_to_async(interrupt_run)(run.pk, owner="elsewhere")
+    await runtime.watcher._check([garden.pk])
+    assert [frame["ends_draft"] for frame in page.of_type("rows")] == [str(run.uuid)]
+    assert [frame["run_state"] for frame in page.of_type("state")] == ["idle"]
+
+
 async def test_a_stop_reaches_the_process_that_executes_the_run(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
