@@ -19,6 +19,7 @@ from conversations.domain.attachments import (
     TEXT,
     TEXT_TYPE,
     find_pdf,
+    is_pdf,
 )
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import Message, say
@@ -95,8 +96,9 @@ def examine(data: bytes, name: str) -> FileType:
     if data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _examine_image(data, name)
     text = decode_text(data)
-    if text is None and (start := find_pdf(data)) > 0:
-        return replace(_examine_pdf(data[start:], name), sent=data[start:])
+    if is_pdf(data, name, is_text=text is not None):
+        sent = data[find_pdf(data) :]
+        return replace(_examine_pdf(sent, name), sent=sent)
     if text is None and b"\x00" not in data:  # text in any other encoding has no zero bytes
         raise Rejected(
             "%(name)s is not encoded in UTF-8. Save it as UTF-8, then attach it again.",

@@ -50,9 +50,17 @@ def clean_name(name: str) -> str:
 def find_pdf(data: bytes) -> int:
     """Return where a PDF begins in the data, or -1 if nowhere.
 
-    Mail programs and web servers may have put bytes before it. A text may contain the same word.
+    Mail programs and web servers may have put bytes before it.
     """
-    return data.find(b"%PDF-", 0, MAX_PDF_LEAD_BYTES)
+    start = data.find(b"%PDF-", 0, MAX_PDF_LEAD_BYTES)
+    # An archive has zero bytes before the first file in it, and may contain other files.
+    return start if b"\0" not in data[: max(start, 0)] else -1
+
+
+def is_pdf(data: bytes, name: str, *, is_text: bool) -> bool:
+    start = find_pdf(data)
+    # Text that only mentions the word has another name.
+    return start == 0 or (start > 0 and (not is_text or name.lower().endswith(".pdf")))
 
 
 def is_reference(block: Any) -> bool:

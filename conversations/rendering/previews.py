@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from conversations.domain.attachments import find_pdf
+from conversations.domain.attachments import is_pdf
 from conversations.domain.messages import Message, join_messages, say, say_number
 from conversations.domain.text import MAX_JSON_VALUES, has_more_values, number_text, write_json
 
@@ -91,7 +91,7 @@ class Preview(NamedTuple):
 
 def preview_kind(name: str, data: bytes, *, is_text: bool) -> str:
     """Return the kind of preview, by the file's content and then by its name."""
-    if data.startswith(b"%PDF-") or (not is_text and find_pdf(data) > 0):
+    if is_pdf(data, name, is_text=is_text):
         return PDF
     if _picture_type(data) and not is_text:
         return IMAGE

@@ -59,7 +59,7 @@ def test_pdf_is_recognised_and_its_pages_are_counted() -> None:
 
 def test_pdf_may_have_bytes_before_its_beginning() -> None:
     data = files.pdf_with_script()
-    content = examine(b"\r\n\x00" + data, "report")
+    content = examine(b"\r\n" + data, "report.PDF")
     assert (content.kind, content.pages, content.sent) == ("document", 1, data)
     assert examine(b"These bytes begin a PDF: %PDF-", "notes").kind == "text"
 
@@ -89,6 +89,7 @@ def test_any_readable_text_is_treated_as_plain_text(data: bytes) -> None:
         (b" \n ", "attachment_empty", "no text"),
         (b"\x7fELF\x02\x01\x01\x00\x00", "attachment_type", "PNG, JPEG, GIF, WebP"),
         (b"PK\x03\x04\x14\x00\x00\x00\xff\xfe", "attachment_type", "PDF and text"),
+        (b"PK\x03\x04\n\x00a.pdf" + files.pdf_bytes(1), "attachment_type", "PDF and text"),
         (b"text with a \x00 in it", "attachment_type", "can be attached"),
         ("Äpfel;3\r\n".encode("cp1252"), "attachment_type", "is not encoded in UTF-8"),
         (b"\xff\xfe\x00", "attachment_type", "can be attached"),

@@ -67,6 +67,7 @@ def test_the_note_of_an_empty_file_says_that_it_is_empty(suffix: str) -> None:
         ("Makefile", b"x", "text"),
         ("a.txt", b"%PDF-1.4 x", "pdf"),  # the content decides
         ("a.pdf", b"\n%PDF-1.4 \0", "pdf"),
+        ("a.pdf", b"\n%PDF-1.4", "pdf"),
         ("a.txt", b"x %PDF-1.4", "text"),
         ("a.html", picture("PNG"), "image"),
         ("a.jpg", b"BM is how this text begins", "text"),

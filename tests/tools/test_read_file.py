@@ -102,8 +102,9 @@ def test_images_are_recognised_by_content_and_not_by_name(use: Use, root: Path, 
     assert block["source"]["media_type"] == f"image/{kind.lower()}"
 
 
-def test_pdf_is_returned_as_content(use: Use, root: Path) -> None:
-    (root / "plan.pdf").write_bytes(pdf_bytes(pages=3))
+@pytest.mark.parametrize("lead", [b"", b"\r\n"])
+def test_pdf_is_returned_as_content(use: Use, root: Path, lead: bytes) -> None:
+    (root / "plan.pdf").write_bytes(lead + pdf_bytes(pages=3))
     [block] = use("read_file", path="plan.pdf").blocks
     assert (block["type"], block["pages"]) == ("document", 3)
 

@@ -12,6 +12,7 @@ from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import read_text
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.file_types import FileType, examine
+from conversations.domain.attachments import is_pdf
 from conversations.domain.errors import Rejected
 
 from . import tool
@@ -84,11 +85,13 @@ def _read(root: Path, arguments: ReadFile) -> str | tuple[bytes, FileType]:
     kind = next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         kind = "WebP image"
+    file = None if kind in _SHOWABLE else read_text(data, is_cut=content.is_cut)
+    if not kind and is_pdf(data, path, is_text=file is not None):
+        kind = "PDF"
     if kind in _SHOWABLE and content.is_cut:
         raise Rejected(f"{shown(path)} is a {kind} of more than {max_size}, too large to show.")
     if kind in _SHOWABLE:
         return data, examine(data, path.rpartition("/")[2])
-    file = read_text(content.data, is_cut=content.is_cut)
     if file is None:
         description = kind or "binary data"
         return f"{shown(path)} is not text: {description}, {size_text(content.found.size)}."
