@@ -199,10 +199,10 @@ async def _connect(bot: Bot) -> None:
     while True:
         try:
             return await bot.connect()
-        except AttributeError:
+        except AttributeError as error:
             # After a failure, the library waits and then resumes the connection. If the first one
-            # fails, there is none to resume.
-            if bot.ws is not None:
+            # fails, there is none to resume. Any other error would come again at once.
+            if error.name != "sequence":
                 raise
 
 
