@@ -786,7 +786,7 @@ def test_a_page_recovers_from_a_lost_connection_and_from_lost_frames(
     expect(tab.locator("#draft .think")).to_have_count(0)
     other.page.get_by_role("button", name="Stop").click()
     chat.wait_idle()
-    expect(tab.locator("#draft > *")).to_have_count(0)
+    expect(tab.locator("#draft > *, #rows > .draft")).to_have_count(0)
     live = chat.rows_html()
     tab.reload()
     chat.wait_connected()
