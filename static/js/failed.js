@@ -1,5 +1,5 @@
 // Shows the server's message when an htmx request is refused. Loaded with the first refusal.
-import { gettext } from "./dom.js";
+import { gettext } from "./words.js";
 
 /** Return the server's sentence, but not the error page of a proxy. */
 export const saidBy = (ctx) => ctx?.response?.headers.get("content-type")?.startsWith("text/plain") && ctx.text;

@@ -88,13 +88,18 @@ def test_the_german_words_script_holds_valid_translations() -> None:
     assert all(isinstance(word, str) or len(word) == 2 for word in words.values())
 
 
-def test_chat_words_are_the_sentences_of_the_modules_of_a_chat() -> None:
-    """Modules that are loaded later import ``words.js``, which waits for all translations."""
+def read_chat_modules() -> set[str]:
+    """Return the modules that a chat page loads at the start."""
     modules, waiting = set(), ["chat.js"]
     while waiting:
         modules.add(name := waiting.pop())
         text = (ROOT / "static/js" / name).read_text()
         waiting += set(re.findall(r'^import [^"\n]*"\./(\w+\.js)"', text, re.MULTILINE)) - modules
+    return modules
+
+
+def test_chat_words_are_the_sentences_of_the_modules_of_a_chat() -> None:
+    modules = read_chat_modules()
     assert "words.js" not in modules
     sentences = [
         sentence
@@ -104,3 +109,10 @@ def test_chat_words_are_the_sentences_of_the_modules_of_a_chat() -> None:
         )
     ]
     assert sorted(sentences) == sorted(CHAT_WORDS)
+
+
+def test_modules_that_are_loaded_later_wait_for_all_translations() -> None:
+    early = read_chat_modules()
+    for file in (ROOT / "static/js").glob("*.js"):
+        if re.search(r"import .*gettext.* from \"./dom.js\"", file.read_text()):
+            assert file.name in {*early, "words.js"}, file.name
