@@ -43,5 +43,7 @@ export function tellEnd(end) {
   const text = answer.map((row) => find(":scope > .md", row)).filter(Boolean).map(textOf).join("\n");
   if (document.documentElement.dataset.hears !== "nothing") say(restOf(text));
   told = "";
+  const notice = end?.previousElementSibling; // why the answer failed or is incomplete
+  if (notice?.matches(".row-info")) say(find("p", notice).textContent);
   say(end && end.dataset.state !== "completed" ? end.innerText : gettext("Answer complete"));
 }

@@ -80,3 +80,9 @@ def test_a_chat_by_keyboard_is_announced_as_heard_txt_says(
         expect(said.last).to_have_text("Answer complete")
         assert [" ".join(text.split()) for text in said.all_inner_texts()] == expected
         chat.wait_idle()
+
+    # If an answer fails, its reason and what to do are announced too.
+    wire.enqueue(Scenario(status=401, error_type="authentication_error"))
+    chat.ask("Go on")
+    expect(said.last).to_contain_text("failed")
+    expect(said.nth(-2)).to_contain_text("Check the key")
