@@ -107,7 +107,7 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
         {
             "value": model.id,
             "says": model.name,
-            "about": describe_model(model, prices),
+            "about": translate(describe_model(model, prices)),
         }
         for model in list_models()
     ]

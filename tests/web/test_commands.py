@@ -106,6 +106,9 @@ def test_command_list_depends_on_the_role(
     about = [one["about"] for one in by_name["model"]["choices"]]
     assert about
     assert all(" tokens" in text for text in about)
+    german = owner.get(of(session, "commands/"), headers={"Accept-Language": "de"}).json()
+    [models] = [one["choices"] for one in german["commands"] if one["name"] == "model"]
+    assert all(" Token" in one["about"] for one in models)
     viewer = browser_of(make_person("viewer")).get(of(session, "commands/")).json()
     assert {one["name"] for one in viewer["commands"]} == {
         *("help", "resume", "history", "clear", "undo"),
