@@ -67,7 +67,9 @@ function draw(element, item) {
     ? create("img", { src: at(item.uuid, "thumb/"), alt: "" })
     : icon("file");
   const again = item.isLost ? [button("again", gettext("Try %(name)s again", item), () => retry(element, item))] : [];
+  const isFocused = element.contains(document.activeElement);
   element.replaceChildren(picture, words, ...again, button("close", gettext("Remove %(name)s", item), () => remove(element)));
+  if (isFocused) element.lastElementChild.focus();
   element.classList.toggle("failed", Boolean(item.reason));
 }
 

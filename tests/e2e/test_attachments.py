@@ -246,6 +246,7 @@ def test_a_failed_upload_can_be_retried_before_the_page_reloads(
     page.get_by_role("button", name="Try a.txt again").click()
     lost = "a.txt was not uploaded because the connection was lost."
     expect(tray(page).get_by_text(lost)).to_be_visible()
+    expect(page.get_by_role("button", name="Remove a.txt")).to_be_focused()
     page.unroute("**/attachments/")
     page.evaluate(COUNT_SECONDS)
     line.send({"type": "reload", "reason": "rewound"})
