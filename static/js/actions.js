@@ -3,7 +3,7 @@ import { announce, byId, create, find, fromTemplate, isOver, keep, recall, refus
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack, putBackQueued } from "./refused.js";
 import { LOST } from "./socket.js";
-import { gettext } from "./words.js";
+import { gettext, numberText } from "./words.js";
 
 async function sourceOf({ dataset }) {
   const response = await fetch(`${byId("transcript").dataset.url}t/${dataset.turn}/source/`, { redirect: "error" });
@@ -159,7 +159,7 @@ function showNote(button, row) {
 
 function unfoldCode(button) {
   const isShort = blockOf(button).classList.toggle("short");
-  button.textContent = isShort ? gettext("Show all %(count)s lines", { count: blockOf(button).dataset.lines }) : gettext("Show less");
+  button.textContent = isShort ? gettext("Show all %(count)s lines", { count: numberText(blockOf(button).dataset.lines) }) : gettext("Show less");
   if (isShort) blockOf(button).scrollIntoView({ block: "nearest" });
 }
 

@@ -2,7 +2,7 @@
 // with the first such row, like the style sheet.
 import { byId, create, find, findAll } from "./dom.js";
 import { addStyle } from "./styles.js";
-import { gettext } from "./words.js";
+import { gettext, numberText } from "./words.js";
 
 addStyle(byId("transcript").dataset.richStyle);
 
@@ -12,7 +12,7 @@ function fold(block, row) {
   const written = new Date(find(".foot > time", row)?.dateTime);
   if (written > performance.timeOrigin || row.matches(".folding")) return;
   block.classList.add("short");
-  const textContent = gettext("Show all %(count)s lines", { count: block.dataset.lines });
+  const textContent = gettext("Show all %(count)s lines", { count: numberText(block.dataset.lines) });
   const button = create("button", { type: "button", className: "unfold-code", textContent });
   button.dataset.action = "unfold-code";
   block.append(button);

@@ -1,6 +1,6 @@
 // Says that a message is longer than the server accepts, until it fits. Loaded with the first one.
 import { byId, refuse } from "./dom.js";
-import { ngettext } from "./words.js";
+import { ngettext, numberText } from "./words.js";
 
 let said = "";
 
@@ -11,11 +11,12 @@ export function refuseLength(excess) {
       if (byId("refused").textContent === said && excess() <= 0) refuse();
     });
   }
+  const count = excess();
   said = ngettext(
     "The message is %(count)s character too long. At most %(max)s fit.",
     "The message is %(count)s characters too long. At most %(max)s fit.",
-    excess(),
-    byId("composer").dataset,
+    count,
+    { count: numberText(count), max: numberText(byId("composer").dataset.max) },
   );
   refuse(said);
 }

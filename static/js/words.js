@@ -5,6 +5,8 @@ const { words } = document.documentElement.dataset;
 if (words) await import(words);
 
 export { gettext };
+/** Return a number with thin spaces between the thousands, as the server writes it. */
+export const numberText = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 /** Return the singular or plural text for `count`, which is also %(count)s. */
 export const ngettext = (one, many, count, values = {}) =>
   gettext((globalThis.words[one] ?? [one, many])[count === 1 ? 0 : 1], { count, ...values });

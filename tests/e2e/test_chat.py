@@ -485,7 +485,7 @@ def test_text_that_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
     expect(chat.message).to_have_value("half a thought")
     alert = chat.page.get_by_role("alert")
     chat.send("x" * 40_002)
-    expect(alert).to_have_text("The message is 2 characters too long. At most 40000 fit.")
+    expect(alert).to_have_text("The message is 2 characters too long. At most 40 000 fit.")
     chat.message.press("Backspace")
     expect(alert).to_be_visible()
     chat.message.press("Backspace")
