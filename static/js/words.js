@@ -2,7 +2,8 @@
 import { gettext } from "./dom.js";
 
 const { words } = document.documentElement.dataset;
-if (words) await import(words);
+// Without them the texts are English. An error here would break the importing modules for good.
+if (words) await import(words).catch(() => {});
 
 export { gettext };
 /** Return a number with thin spaces between the thousands, as the server writes it. */

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.accessibility import sizes_that_scroll_sideways, violations
@@ -31,6 +32,14 @@ x = 1
 ```
 
 [^1]: A footnote.
+"""
+
+LINES = """
+(element) => {
+  const range = new Range();
+  range.selectNodeContents(element);
+  return range.getClientRects().length;
+}
 """
 
 
@@ -72,6 +81,13 @@ def test_a_folded_group_of_calls_is_named_in_the_persons_language(
     expect(page.get_by_role("button", name="5 Werkzeugaufrufe")).to_be_visible()
 
 
+def test_a_long_name_of_a_button_is_not_broken_on_a_phone(open_chat: Callable[..., Chat]) -> None:
+    phone = {"viewport": NARROW, "has_touch": True, "is_mobile": True}
+    page = open_chat(locale="de-DE", **phone).new().page
+    page.locator(".bar .menu summary").click()
+    assert page.get_by_role("button", name="Umbenennen").evaluate(LINES) == 1
+
+
 def test_older_rows_and_the_panel_are_in_the_persons_language(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
@@ -96,3 +112,19 @@ def test_older_rows_and_the_panel_are_in_the_persons_language(
     page.get_by_label("Language", exact=True).select_option("")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Einstellungen")
+
+
+@pytest.mark.noisy
+def test_the_page_works_in_english_if_its_translations_cannot_be_loaded(
+    wire: WireThread, open_chat: Callable[..., Chat]
+) -> None:
+    chat = open_chat(locale="de-DE").new()
+    page = chat.page
+    page.route("**/js/words/de*.js", lambda route: route.abort())
+    wire.enqueue(Scenario(text="Hallo"))
+    page.locator("#message").fill("Hallo")
+    page.get_by_role("button", name="Senden").click()
+    answer = page.locator(".row-assistant[data-seq]")
+    answer.hover()
+    answer.get_by_role("button", name="Antwort neu erzeugen").click()
+    expect(answer.get_by_role("group", name="Versions")).to_be_visible()
