@@ -100,13 +100,14 @@ def show_text(key: str, name: str, text: str, *, limit: int) -> dict[str, Any]:
 
     ``key`` names the text in a URL. ``left_out`` counts the characters that are not shown.
     """
+    left_out = len(text) - limit
     return {
         "key": key,
         "name": name,
         "first_line": one_line(storable(text), limit=80),
-        "tokens": estimate_tokens(text),
+        "tokens": number_text(estimate_tokens(text)),
         "text": storable(text[:limit]),
-        "left_out": max(0, len(text) - limit),
+        "left_out": number_text(left_out) if left_out > 0 else "",
     }
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from conversations.domain.stream import ModelRequest
+from conversations.domain.text import estimate_tokens, number_text
 from conversations.web.model_calls import MAX_SHOWN_CHARS, PAGE_MESSAGES, make_page
 
 
@@ -29,13 +30,14 @@ def test_the_newest_messages_come_first_and_all_can_be_reached() -> None:
 def test_size_of_a_page_is_limited() -> None:
     page = make_page(request(*["x" * 500_000] * 60))
     assert sum(len(text["text"]) for text in page["messages"]) == PAGE_MESSAGES * MAX_SHOWN_CHARS
-    assert page["messages"][0]["left_out"] == 500_000 - MAX_SHOWN_CHARS
+    assert page["messages"][0]["left_out"] == number_text(500_000 - MAX_SHOWN_CHARS)
+    assert page["messages"][0]["tokens"] == number_text(estimate_tokens("x" * 500_000))
 
 
 def test_one_text_can_be_shown_alone() -> None:
     one = request("a" * 9000, system=[{"type": "text", "text": "Be brief."}], tools=[{"name": "t"}])
     single = make_page(one, part="1")
-    assert (len(single["messages"][0]["text"]), single["messages"][0]["left_out"]) == (9000, 0)
+    assert (len(single["messages"][0]["text"]), single["messages"][0]["left_out"]) == (9000, "")
     for key, text in (("system", "Be brief."), ("tools", '{"name":"t"}')):
         found = make_page(one, part=key)
         assert found["messages"] == []
