@@ -170,7 +170,7 @@ function ask(row) {
   known.set(row, Date.now());
   sight.observe(row);
   if (Number(row.dataset.seq) <= seenBefore) return;
-  const text = find(".ask :is(.ask-words, .ask-head b)", row).textContent;
+  const text = (find(".ask-words", row) ?? find(".ask-head b", row)).textContent;
   announce(row.dataset.of ? gettext("Question: %(text)s", { text }) : gettext("Approval needed: %(text)s", { text }));
   import("./tab.js").then(({ show }) => show("waiting_approval"));
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);

@@ -107,6 +107,7 @@ def test_a_tool_server_can_ask_the_model_and_the_person(
     # A question can be answered by keyboard alone.
     asked = ask(chat, wire, "ask")
     expect(asked).to_contain_text("almanac asks")
+    expect(page.locator("#announce")).to_have_text("Question: What is your name?")
     expect(page.locator("#status")).to_have_text("Waiting for an answer")
     field = asked.get_by_label(re.compile("Your name"))
     expect(asked.locator(".ask")).to_be_focused()
