@@ -241,6 +241,8 @@ const ACTIONS = {
   unfold: (button, row) => {
     row.classList.remove("folding");
     button.remove();
+    row.tabIndex = -1;
+    row.focus({ preventScroll: true }); // the button had the focus
   },
   // Insert the text like typed text after the existing text, so that Ctrl Z undoes it.
   example: (button) => {

@@ -81,6 +81,17 @@ def test_a_folded_group_of_calls_is_named_in_the_persons_language(
     expect(page.get_by_role("button", name="5 Werkzeugaufrufe")).to_be_visible()
 
 
+def test_a_long_message_is_shown_in_full_by_keyboard(
+    wire: WireThread, open_chat: Callable[..., Chat]
+) -> None:
+    page = open_chat(locale="de-DE").new().page
+    page.locator("#message").fill("\n".join(f"Zeile {number}" for number in range(90)))
+    page.get_by_role("button", name="Senden").click()
+    page.get_by_role("button", name="Alles anzeigen").press("Enter")
+    expect(page.get_by_role("button", name="Alles anzeigen")).to_have_count(0)
+    expect(page.locator("#rows > .row-user")).to_be_focused()
+
+
 def test_a_long_name_of_a_button_is_not_broken_on_a_phone(open_chat: Callable[..., Chat]) -> None:
     phone = {"viewport": NARROW, "has_touch": True, "is_mobile": True}
     page = open_chat(locale="de-DE", **phone).new().page
