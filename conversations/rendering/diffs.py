@@ -8,9 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from conversations.domain.messages import head_of, say
 from conversations.domain.text import storable
 
-from .source_text import show_hidden
+from .messages import mark_text
+from .source_text import show_hidden, without_marks
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
@@ -28,7 +30,9 @@ class DiffLine(NamedTuple):
 
 
 class RenderedDiff(NamedTuple):
-    """The HTML for ``<pre class="diff"><code>`` and the number of lines that it leaves out."""
+    """The HTML for ``<pre class="diff"><code>`` and the number of lines that it leaves out.
+
+    The HTML has marks (see ``messages``)."""
 
     html: str
     added: int
@@ -45,8 +49,8 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
         chars += len(line.text)
         if chars > most_chars and shown:
             break
-        shown.append(line._replace(text=line.text[:most_chars]) if not shown else line)
-    bodies = [show_hidden(line.text) for line in shown]
+        shown.append(line._replace(text=head_of(line.text, most_chars)) if not shown else line)
+    bodies: list[str] = [mark_text(line.text) for line in shown]
     signs = "".join({REMOVED: "-", ADDED: "+"}.get(line.kind, " ") for line in shown)
     for run in re.finditer(r"(-+)(\++)", signs):
         # If the two counts differ, the paired lines may be unrelated, so they have to be more
@@ -69,7 +73,7 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
 def _read_lines(text: str) -> Iterator[DiffLine]:
     old = new = old_left = new_left = 0
     source = ""
-    for raw in storable(text).removesuffix("\n").split("\n"):
+    for raw in without_marks(storable(text)).removesuffix("\n").split("\n"):
         line = raw.removesuffix("\r")
         sign = line[:1]
         if old_left > 0 or new_left > 0:
@@ -93,9 +97,9 @@ def _read_lines(text: str) -> Iterator[DiffLine]:
             if sign == "-":
                 source = name
             elif source == _NOTHING:
-                yield DiffLine(FILE, f"{name} (new)")
+                yield DiffLine(FILE, say("%(name)s (new)", name=name))
             elif name == _NOTHING:
-                yield DiffLine(FILE, f"{source} (removed)")
+                yield DiffLine(FILE, say("%(name)s (removed)", name=source))
             else:
                 yield DiffLine(FILE, name if source in (name, "") else f"{source} → {name}")
         elif line and not line.startswith(("diff --git ", "index ")):

@@ -28,7 +28,7 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering import tool_rows
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.source_text import duration_text, show_hidden
 from conversations.rendering.tool_rows import changes_text, render_output_page
 from conversations.runtime.current import current_runtime
@@ -115,7 +115,7 @@ def _describe(session: Session, record: ToolCallDetails) -> dict[str, Any]:
         "moments": [{"what": label, "at": time} for label, time in times if time is not None],
         "arguments_html": show_hidden(text[:MAX_ARGUMENTS_CHARS]),
         "arguments_left": number_text(max(0, len(text) - MAX_ARGUMENTS_CHARS)),
-        "diff_html": diff.html if diff_text else "",
+        "diff_html": fill_marks(diff.html) if diff_text else "",
         "diff_left": number_text(diff.left_out) if diff.left_out else "",
         "changes": changes_text(diff.added, diff.removed),
         "is_planned": bool(diff_text) and not (completed and completed.diff),

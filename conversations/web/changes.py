@@ -30,7 +30,7 @@ from conversations.domain.messages import say
 from conversations.domain.text import number_text, storable
 from conversations.models import Session, Workspace
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.source_text import show_hidden
 from conversations.rendering.tool_rows import changes_text, tool_word
 from conversations.runtime.current import current_runtime
@@ -140,7 +140,7 @@ def _diff(
     pairs = zip(*forms, strict=True) if len(forms) == 2 else ()
     recoded = [f"{translate(a)} → {translate(b)}" for a, b in pairs if a and b and a != b]
     return {
-        "html": rendered.html,
+        "html": fill_marks(rendered.html),
         "recoded": ", ".join(recoded),
         "left_out": number_text(rendered.left_out) if rendered.left_out else "",
         "changes": changes_text(rendered.added, rendered.removed),

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.utils.translation import override
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -329,7 +330,10 @@ def test_a_diff_has_line_numbers_and_marks_changed_words() -> None:
 )
 def test_a_diff_names_its_file(head: str, shown_as: str) -> None:
     diff = render_diff(head + "@@ -1 +1 @@\n-a\n+b\n", most_lines=9, most_chars=999)
-    assert diff.html.startswith(f'<span class="df">{shown_as}\n</span>')
+    assert fill_marks(diff.html).startswith(f'<span class="df">{shown_as}\n</span>')
+    with override("de"):
+        german = shown_as.replace("new)", "neu)").replace("removed)", "entfernt)")
+        assert fill_marks(diff.html).startswith(f'<span class="df">{german}\n</span>')
 
 
 def test_a_long_diff_is_cut_and_counted() -> None:
