@@ -321,7 +321,7 @@ RICH_CONTENT = 'rich"'
 # Raise this when the HTML for the same input changes. Rendered rows are stored beside their source
 # with the version that made them. A row with another version is rendered again when it is next
 # read.
-RENDER_VERSION: int = 21
+RENDER_VERSION: int = 22
 
 
 # The waiting messages as HTML, for the page and for the socket.

@@ -262,7 +262,7 @@ function answer(button, row, socket) {
   request(row, socket, { type: "answer", call: row.dataset.of, question, action, content }, findAll(".ask :is(button, input, select)", row));
 }
 
-const decide = (row, socket, frame) => request(row, socket, frame, findAll(".ask-acts > :is(button, input)", row));
+const decide = (row, socket, frame) => request(row, socket, frame, findAll(".ask-acts :is(button, input)", row));
 
 async function more(link) {
   const box = link.parentElement;
