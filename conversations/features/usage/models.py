@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext
 
+from conversations.domain.text import number_text
 from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
 from conversations.rendering.messages import translate
@@ -237,6 +238,10 @@ class Budget(models.Model):
     @property
     def spent_text(self) -> str:
         return translate(figures.amount_text(self.spent, self.unit))
+
+    @property
+    def percent_text(self) -> str:
+        return number_text(self.percent)
 
     @property
     def period_text(self) -> str:

@@ -70,6 +70,8 @@ def test_an_administrator_sets_budgets_of_every_scope(
     assert "The installation" in text
     assert "$9.80 of $10.50, 93 %: nearly used up" in text
     assert "$9.80 of $10.50" in text_of(browser_of(user), "/usage/")
+    UsageTotal.objects.update(cost_microusd=10**9)
+    assert "$1 000.00 of $10.50, 9 523 %: used up" in text_of(browser)
 
 
 def test_an_owner_sets_budgets_only_for_their_workspace(
