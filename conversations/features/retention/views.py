@@ -27,7 +27,7 @@ from conversations.access import (
     require_hold_permission,
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
-from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.rights import MANAGE, WRITE, readable_workspaces
 from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
@@ -41,7 +41,8 @@ from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm
 
 # Holds, for administrators and reviewers, and receipts, for administrators. These pages show no
-# part of the transcript. The lists are paged by the primary key of their last row.
+# part of the transcript; a title is shown only to people who may read the session. The lists are
+# paged by the primary key of their last row.
 
 PAGE_ROWS = 50
 
@@ -74,7 +75,9 @@ def holds(request: HttpRequest) -> HttpResponse:
             message = gettext("Hold placed. Permanent deletion is blocked.")
             messages.success(request, message)
             return redirect("holds")
-    context = {"form": form} | page_of(request, "holds", service.holds_in_force())
+    readable = set(readable_workspaces(person(request)).values_list("pk", flat=True))
+    context = {"form": form, "readable": readable}
+    context |= page_of(request, "holds", service.holds_in_force())
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
 
 

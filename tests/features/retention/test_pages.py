@@ -195,6 +195,17 @@ def test_holds_are_placed_and_released_without_showing_content(
     assert actions() == [audit.HOLD, audit.HOLD, audit.RELEASE, audit.RELEASE]
 
 
+def test_a_session_on_hold_is_named_to_people_who_may_read_it(
+    administrator: Client, session: Session, workspace: Workspace, make_person: MakePerson
+) -> None:
+    say(session, "Plant the beans")
+    place_hold(session, origin=AuditOrigin(name="x"), reason="A dispute")
+    place_hold(workspace, origin=AuditOrigin(name="x"), reason="Another")
+    link = f'<a href="/s/{session.uuid}/">{get_session(session.uuid).title}</a>'
+    assert link in page(browser_of(make_person("reviewer")), "holds")
+    assert "/s/" not in page(administrator, "holds")
+
+
 @pytest.mark.parametrize("what", ["none-of-that-name", "00000000-0000-4000-8000-000000000000", ""])
 def test_a_hold_on_an_unknown_target_is_refused(administrator: Client, what: str) -> None:
     sent = administrator.post(reverse("holds"), {"what": what, "reason": "A dispute"})
