@@ -12,7 +12,7 @@ from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -81,9 +81,24 @@ def holds(request: HttpRequest) -> HttpResponse:
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
 
 
-@post_by_person
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
 def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
     require_hold_permission(request)
+    if request.method != "POST":
+        # A release cannot be taken back, because deletions that are due no longer wait.
+        hold = get_object_or_404(service.holds_in_force(), pk=pk)
+        context = {
+            "heading": gettext("Release the hold"),
+            "says": gettext(
+                "The hold “%(reason)s” ends. Sessions whose deletion it has delayed are then "
+                "deleted within the hour. This cannot be undone."
+            )
+            % {"reason": hold.reason},
+            "act": gettext("Release"),
+            "back": reverse("holds"),
+        }
+        return render(request, "ask.html", context)
     with refusal_as_message(request):
         service.release_hold(pk, origin=access_context_of(request).origin)
         messages.success(request, gettext("Hold released."))

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
@@ -124,9 +125,21 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
     return redirect("workspace_webhook", slug=slug, webhook=webhook)
 
 
-@post_by_person
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
 def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     _, found = _find(request, slug, webhook)
+    if request.method != "POST":
+        context = {
+            "heading": gettext("Delete the webhook to %(host)s") % {"host": found.host},
+            "says": gettext(
+                "The recipient gets no more messages. The list of deliveries and the secret are "
+                "deleted. This cannot be undone."
+            ),
+            "act": gettext("Delete webhook"),
+            "back": reverse("workspace_webhook", args=[slug, webhook]),
+        }
+        return render(request, "ask.html", context)
     service.remove_webhook(found, origin=access_context_of(request).origin)
     messages.success(request, gettext("Webhook deleted."))
     return redirect("workspace_webhooks", slug=slug)

@@ -24,7 +24,7 @@ PAGES = {
     "session_purge": Row(get=managers(200), post=managers(400)),  # no reason is posted
     "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
     "holds": Row(get=keepers(200), post=keepers(400)),  # no target is posted
-    "hold_release": Row(get=REFUSED, post=keepers(404)),  # no such hold
+    "hold_release": Row(get=keepers(404), post=keepers(404)),  # no such hold
     "receipts": Row(get=administrators(200), post=signed_in(405)),
     "receipt": Row(get=administrators(404), post=signed_in(405)),  # no such receipt
 }

@@ -189,6 +189,8 @@ def test_holds_are_placed_and_released_without_showing_content(
     assert "Workspace Garden" in text
     assert "beans" not in text
     for hold in Hold.objects.all():
+        assert f'href="{reverse("hold_release", args=[hold.pk])}"' in text
+        assert "“A dispute”" in page(administrator, "hold_release", hold.pk)
         administrator.post(reverse("hold_release", args=[hold.pk]))
     again = administrator.post(reverse("hold_release", args=[hold.pk]), follow=True)
     assert "already released" in again.text
@@ -222,7 +224,7 @@ def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User
     [before] = re.findall(r"before=(\d+)", first)
     second = page(administrator, "holds", before=before)
     assert "Reason no. 0." in second
-    assert second.count("Release</button>") == 1
+    assert second.count("Release…</a>") == 1
 
 
 def test_a_hold_of_a_workspace_can_be_viewed_in_the_admin(

@@ -17,7 +17,7 @@ PAGES = {
     "workspace_webhook_test": Row(get=REFUSED, post=managers(302)),
     "workspace_webhook_rotate": Row(get=REFUSED, post=managers(200)),
     "workspace_webhook_again": Row(get=REFUSED, post=managers(404)),  # no such delivery
-    "workspace_webhook_remove": Row(get=REFUSED, post=managers(302)),
+    "workspace_webhook_remove": Row(get=managers(200), post=managers(302)),
 }
 
 ALL = "/workspaces/{slug}/hooks"

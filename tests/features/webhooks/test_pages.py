@@ -119,5 +119,8 @@ def test_a_webhook_turned_off_by_the_server_can_be_turned_on(
     overtaken = owner.post(page, shown | WISH | {"events": ["run.completed"]})
     assert "someone else has changed: Events." in overtaken.text
     assert re.search(r'class="tag">off<', owner.get(page).text)
+    assert f'href="{page}remove/"' in owner.get(page).text
+    assert "This cannot be undone." in owner.get(f"{page}remove/").text
+    assert Webhook.objects.exists()
     owner.post(f"{page}remove/")
     assert not Webhook.objects.exists()
