@@ -305,8 +305,8 @@ TABLES: dict[str, Table] = {
         search="user__username workspace__name workspace__slug",
     ),
     "conversations.Session": Table(
-        "title_or_none transcript review uuid workspace owner channel turns last_active_at"
-        " archived_at",
+        "title_or_none transcript review workspace owner channel turns last_active_at archived_at"
+        " uuid",
         filters=(("archived_at", admin.EmptyFieldListFilter), "workspace"),
         order="-last_active_at -pk",
         first="transcript",
