@@ -422,7 +422,9 @@ def test_session_can_be_archived_and_unarchived(owner: Client, session: Session)
         response = owner.post(archive, wish, headers={"Referer": "http://testserver/w/garden/?q=a"})
         assert response["Location"] == "http://testserver/w/garden/?q=a"
     assert titles(owner.get("/w/garden/")) == []
-    assert titles(owner.get("/w/garden/?archived=1")) == ["Plant the beans"]
+    archived = owner.get("/w/garden/?archived=1")
+    assert titles(archived) == ["Plant the beans"]
+    assert "Archived sessions</small>" in archived.text
     page = owner.get(f"/s/{session.uuid}/")
     assert "This session is archived." in page.text
     assert 'name="text"' not in page.text
