@@ -1,5 +1,6 @@
 // Actions on a row: copy, link, edit, regenerate, retry, continue. Loaded with the first use.
-import { announce, byId, create, find, fromTemplate, isOver, keep, recall, refuse } from "./dom.js";
+import { announce } from "./announce.js";
+import { byId, create, find, fromTemplate, isOver, keep, recall, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack, putBackQueued } from "./refused.js";
 import { LOST } from "./socket.js";

@@ -1,6 +1,7 @@
 // Files of the next message. They are chosen, pasted or dropped, uploaded at once, and remembered
 // by uuid until the message is sent. Loaded with the first use.
-import { announce, byId, create, find, findAll, keep, recall, refuse } from "./dom.js";
+import { announce } from "./announce.js";
+import { byId, create, find, findAll, keep, recall, refuse } from "./dom.js";
 import { whyRefused, whyUnreadable } from "./upload_errors.js";
 import { loadStyle } from "./view.js";
 import { gettext, ngettext } from "./words.js";

@@ -1,6 +1,7 @@
 // Tool calls: their output while they run, and the questions before they run. When a call has
 // ended, its row from the server replaces all of this. Loaded with the first row of a tool.
-import { announce, byId, create, find, findAll, parseHtml, refuse } from "./dom.js";
+import { announce } from "./announce.js";
+import { byId, create, find, findAll, parseHtml, refuse } from "./dom.js";
 import { setText } from "./composer.js";
 import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";

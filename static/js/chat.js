@@ -16,12 +16,11 @@ let draft;
 let since = 0;
 let clock = 0;
 let banner = 0;
-let running; // the run that is shown as under way
 
 const isBusy = () => dataset.runState in line.dataset;
 const toLatest = () => (lacksNewer() ? location.assign(dataset.url) : follow());
-// A stop that arrives late, or is sent twice, does not stop the next answer.
-const stop = () => socket.send({ type: "stop", run: running }) || refuse(LOST);
+// With its run, a late stop does not stop the next answer.
+const stop = () => socket.send({ type: "stop", run: dataset.run }) || refuse(LOST);
 
 function tick() {
   const seconds = Math.floor((Date.now() - since) / 1000);
@@ -29,9 +28,9 @@ function tick() {
   byId("elapsed").textContent = isBusy() && seconds ? ` · ${minutes ? `${minutes} min ` : ""}${seconds % 60} s` : "";
 }
 
-function showState({ run_state: state, run, text, elapsed_ms: elapsed = 0 }) {
+function showState({ run_state: state, run = "", text, elapsed_ms: elapsed = 0 }) {
   const ended = isBusy() && !(state in line.dataset);
-  running = run;
+  dataset.run = run;
   dataset.runState = state;
   const words = isBusy() ? text || line.dataset[state] : "";
   if (line.textContent !== words) line.textContent = words;

@@ -1,6 +1,7 @@
 // Commands in the composer, and files by name. The server has the table of commands and executes
 // most of them. Loaded with the first "/" or "@" in the composer, and by the palette.
-import { announce, byId, create, find, findAll, refuse } from "./dom.js";
+import { announce } from "./announce.js";
+import { byId, create, find, findAll, refuse } from "./dom.js";
 import { Choices, fitting, fittingChoices } from "./choices.js";
 import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";

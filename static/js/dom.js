@@ -13,12 +13,6 @@ export const gettext = (text, values = {}) => (globalThis.words[text] ?? text).r
 /** crypto.randomUUID needs TLS. */
 export const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
-/** For screen readers. */
-export function announce(text) {
-  byId("announce").textContent = "";
-  setTimeout(() => { byId("announce").textContent = text; }, 50);
-}
-
 /** Show a problem above the composer, or hide it. */
 export const refuse = (text = "") => Object.assign(byId("refused") ?? {}, { hidden: !text, textContent: text });
 

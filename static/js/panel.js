@@ -1,6 +1,7 @@
 // The panel beside the transcript. It is a column, or a sheet if there is no room. Every part of it
 // is also a page with its own URL. Loaded with its first opening.
-import { announce, byId, find, findAll, fromTemplate, localise } from "./dom.js";
+import { announce } from "./announce.js";
+import { byId, find, findAll, fromTemplate, localise } from "./dom.js";
 import { saidBy } from "./failed.js";
 import { addStyle } from "./styles.js";
 
