@@ -39,7 +39,7 @@ def options(wire: WireThread, tmp_path: Path) -> RuntimeOptions:
         data_dir=tmp_path,
         providers=(wire.provider,),
         provider_retries=2,
-        provider_timeout=1.0,
+        provider_timeout=10.0,
         heartbeat=0.3,
         watch_interval=0.1,
         draft_interval=0.03,

@@ -358,7 +358,7 @@ WAYS_TO_FAIL = [
 async def test_every_failure_has_a_row_with_a_next_step(
     start_runtime: Any, wire: WireThread, garden: Session, subtests: pytest.Subtests
 ) -> None:
-    runtime = await start_runtime(provider_retries=0)
+    runtime = await start_runtime(provider_retries=0, provider_timeout=1.0)
     for scenario, code, state in WAYS_TO_FAIL:
         session = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
         with subtests.test(code=code, scenario=scenario):
