@@ -38,6 +38,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
@@ -91,12 +92,25 @@ class TwoFactorDisableView(DeactivateTOTPView):  # type: ignore[misc]
     If two factors are required, it signs the person out, and the next sign-in sets up a new one.
     """
 
-    template_name = "sso/turn_off.html"
+    template_name = "ask.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_required = settings.LOOM.two_factor == "required"
         context: dict[str, Any] = super().get_context_data(**kwargs)
-        return context | {"is_required": is_required}
+        context["back"] = reverse("sign_in_ways")
+        if settings.LOOM.two_factor == "required":
+            heading = act = gettext("Move to another app")
+            says = gettext(
+                "Your app and recovery codes stop working and you are signed out. You set up the "
+                "new app at the next sign-in."
+            )
+        else:
+            heading = gettext("Turn off two-factor authentication")
+            act = gettext("Turn off")
+            says = gettext(
+                "You will sign in with your password or provider alone. Recovery codes stop "
+                "working too."
+            )
+        return context | {"heading": heading, "says": says, "act": act}
 
     def form_valid(self, form: Any) -> HttpResponse:
         response: HttpResponse = super().form_valid(form)
