@@ -253,8 +253,9 @@ class Environment:
         public = [name for name in names if name not in THIS_MACHINE]
         if self.behind_tls_proxy and public:
             origins = [urlsplit(origin) for origin in self.trusted_origins]
-            ports = [o.port for o in origins if o.scheme == "https" and o.hostname == public[0]]
-            return f"https://{public[0]}:{ports[0]}" if any(ports[:1]) else f"https://{public[0]}"
+            ours = (o for o in origins if o.scheme == "https" and o.hostname == public[0])
+            port_given = next((origin.port for origin in ours), None)
+            return f"https://{public[0]}:{port_given}" if port_given else f"https://{public[0]}"
         address = address_of(host, port)
         local, _ = split_domain_port(address.removeprefix("http://"))
         # A server that listens on another address cannot be reached as localhost.
